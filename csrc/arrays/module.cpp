@@ -1,0 +1,29 @@
+// prime_dali._arrays: the CPU back end for prime_dali/arrays.py, which checks arguments.
+#include "../cpu/cpu.h"
+#include "arguments.h"
+
+namespace prime {
+
+PYBIND11_MODULE(_arrays, m) {
+  m.attr("compiler") = __VERSION__;
+  m.attr("max_side") = kMaxSide;
+  m.def("cpu_supported", &cpu_supported);
+  m.def("philox", [](std::vector<uint32_t> counter, std::vector<uint32_t> key) {
+    const Block<uint32_t> b = philox<uint32_t>({counter.at(0), counter.at(1), counter.at(2), counter.at(3)}, key.at(0), key.at(1));
+    return std::vector<uint32_t>{b.x, b.y, b.z, b.w};
+  });
+  m.def("sample", [](const py::dict& d) {
+    std::vector<int64_t> views;
+    const SampleArgs args = sample_args(d, views);
+    py::gil_scoped_release release;
+    sample_cpu(args);
+  });
+  m.def("apply", [](const py::dict& d) {
+    const ApplyArgs args = apply_args(d);
+    const int threads = d["threads"].cast<int>();
+    py::gil_scoped_release release;
+    apply_cpu(args, threads);
+  });
+}
+
+}  // namespace prime

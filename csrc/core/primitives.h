@@ -1,0 +1,96 @@
+// Per-pixel arithmetic of the primitives (METHOD, sections Spectral to Additive noise). To change what a primitive
+// does, change it here and in prime_dali/reference.py; tests/test_primitives.py says whether they agree.
+#pragma once
+#include "plan.h"
+
+namespace prime {
+
+// ---------------------------------------------------------------------------------------------------------- spatial
+// u(y, x) = sum over modes a, b of B_ab sin(pi a y / (H-1)) sin(pi b x / (W-1)). Modes of the law above the grid's
+// Nyquist frequency alias onto the (H-2) x (W-2) modes that the grid can hold, and their variances add up: sampling
+// those is the same law with fewer numbers.
+
+PRIME_HD int modes(int cut, int side) { return cut < side - 2 ? cut : side - 2; }
+
+// Modes b = 1 .. row_modes of row a lie in the disc sqrt(a^2 + b^2) < cut + 1/2, that is a^2 + b^2 <= cut^2 + cut.
+PRIME_HD int row_modes(int a, int cut, int width) {
+  const int square = cut * cut + cut - a * a;
+  if (square < 1) return 0;
+  int b = static_cast<int>(sqrt(static_cast<float>(square)));
+  if (b * b > square) --b;
+  return modes(b, width);
+}
+
+// The i-th frequency that aliases onto mode a of a grid with N = side - 1 intervals: a, 2N - a, 2N + a, 4N - a, ...
+PRIME_HD int alias(int a, int i, int intervals) { return (i + 1) / 2 * 2 * intervals + (i % 2 ? -a : a); }
+
+// Standard deviation of B_ab: sqrt of the sum of 1 / (i^2 + j^2) over the aliases (i, j) of (a, b) inside the disc.
+PRIME_HD float mode_std(int a, int b, int cut, int height, int width) {
+  const int limit = cut * cut + cut;
+  float variance = 0.f;
+  for (int p = 0;; ++p) {
+    const int i = alias(a, p, height - 1);
+    if (i > cut || i * i + b * b > limit) break;
+    for (int q = 0;; ++q) {
+      const int j = alias(b, q, width - 1);
+      if (j > cut || i * i + j * j > limit) break;
+      variance += 1.f / static_cast<float>(i * i + j * j);
+    }
+  }
+  return sqrt(variance);
+}
+
+// sin(pi mode k / intervals): the argument is reduced in integers, so it is exact for any mode.
+PRIME_HD float grid_sine(int mode, int k, int intervals) {
+  const int r = static_cast<int>(static_cast<int64_t>(mode) * k % (2 * intervals));
+  return sincospi(static_cast<float>(r) / static_cast<float>(intervals)).sin;
+}
+
+// Where to read along one axis: position p - shift, clamped to the image, as a pixel and the weight of the next one.
+// The fraction is taken from the shift alone: at p = 4000 a float32 sum would lose half its digits.
+struct Position {
+  int pixel;
+  float next;
+};
+PRIME_HD Position displace(int p, float shift, int side) {
+  const float whole = floor(-shift);
+  if (!(whole > -8192.f)) return {0, 0.f};
+  if (!(whole < 8192.f)) return {side - 1, 0.f};
+  const int pixel = p + static_cast<int>(whole);
+  if (pixel < 0) return {0, 0.f};
+  if (pixel >= side - 1) return {side - 1, 0.f};
+  return {pixel, -shift - whole};
+}
+
+PRIME_HD float mix(float a, float b, float weight) { return fma(weight, b - a, a); }
+
+PRIME_HD float bilinear(const float* plane, int width, Position y, Position x) {
+  const float* p = plane + static_cast<int64_t>(y.pixel) * width + x.pixel;
+  const int right = x.next != 0.f, below = y.next != 0.f ? width : 0;  // never read past the border
+  return mix(mix(p[0], p[right], x.next), mix(p[below], p[below + right], x.next), y.next);
+}
+
+// ------------------------------------------------------------------------------------------------------------ color
+// x + sum over f = first .. first + count - 1 of b_f sin(pi f x), clipped. sin and cos of one frequency give those of
+// the next by a rotation; the chain is started afresh, exactly, every kRestart frequencies.
+template <class F>
+PRIME_HD F color_map(F x, const float* coefficients, int first, int count) {
+  constexpr int kRestart = 64;
+  const SinCos<F> step = sincospi(x);
+  F sum(0.f);
+  for (int start = 0; start < count; start += kRestart) {
+    const F frequency(static_cast<float>(first + start));
+    const F product = x * frequency, lost = fma(x, frequency, F(0.f) - product);
+    const F turns = product - floor(product * F(0.5f)) * F(2.f);  // exact: sin(pi f x) has period 2 in f x
+    SinCos<F> wave = sincospi(turns + lost);
+    const int stop = start + kRestart < count ? start + kRestart : count;
+    for (int k = start;;) {
+      sum = fma(F(coefficients[k]), wave.sin, sum);
+      if (++k == stop) break;
+      wave = {fma(wave.sin, step.cos, wave.cos * step.sin), fma(wave.cos, step.cos, F(0.f) - wave.sin * step.sin)};
+    }
+  }
+  return clip01(x + sum);
+}
+
+}  // namespace prime

@@ -1,0 +1,164 @@
+// One augmented image after another, on as many threads as asked: read, run the chains, mix, normalise, write.
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <vector>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "../core/primitives.h"
+#include "cpu.h"
+
+namespace prime {
+namespace {
+
+#if defined(__F16C__)
+float half_to_float(uint16_t h) { return _cvtsh_ss(h); }
+uint16_t float_to_half(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
+#else
+float half_to_float(uint16_t h) {
+  _Float16 x;
+  memcpy(&x, &h, sizeof x);
+  return static_cast<float>(x);
+}
+uint16_t float_to_half(float x) {
+  const _Float16 h = static_cast<_Float16>(x);
+  uint16_t u;
+  memcpy(&u, &h, sizeof u);
+  return u;
+}
+#endif
+
+// Calls f(flat index, strided offset) for every value of a [3, height, width] image.
+template <class F>
+void each_value(const ApplyArgs& a, Strides s, F f) {
+  for (int c = 0; c < 3; ++c)
+    for (int y = 0; y < a.height; ++y) {
+      const int64_t flat = (static_cast<int64_t>(c) * a.height + y) * a.width, start = c * s.c + y * s.h;
+      if (s.w == 1) {
+        for (int x = 0; x < a.width; ++x) f(flat + x, start + x, c);
+      } else {
+        for (int x = 0; x < a.width; ++x) f(flat + x, start + x * s.w, c);
+      }
+    }
+}
+
+void read_image(const ApplyArgs& a, int64_t image, float* __restrict x) {
+  const int64_t offset = image * a.in_strides.n;
+  const auto read = [&](auto* base, auto convert) {
+    const auto* p = base + offset;
+    each_value(a, a.in_strides, [=](int64_t i, int64_t at, int) { x[i] = convert(p[at]); });
+  };
+  switch (a.in_type) {
+    case DType::u8: return read(static_cast<const uint8_t*>(a.in), [](uint8_t v) { return static_cast<float>(v) / 255.f; });
+    case DType::f16: return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return checked(half_to_float(v)); });
+    case DType::bf16: return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return checked(bf16_to_float(v)); });
+    case DType::f32: return read(static_cast<const float*>(a.in), [](float v) { return checked(v); });
+  }
+}
+
+void write_image(const ApplyArgs& a, int64_t row, const float* __restrict y) {
+  const int64_t offset = row * a.out_strides.n;
+  const auto write = [&](auto* base, auto convert) {
+    auto* p = base + offset;
+    each_value(a, a.out_strides, [=, &a](int64_t i, int64_t at, int c) { p[at] = convert((y[i] - a.mean[c]) * a.scale[c]); });
+  };
+  switch (a.out_type) {
+    case DType::u8: return write(static_cast<uint8_t*>(a.out), float_to_u8);
+    case DType::f16: return write(static_cast<uint16_t*>(a.out), float_to_half);
+    case DType::bf16: return write(static_cast<uint16_t*>(a.out), float_to_bf16);
+    case DType::f32: return write(static_cast<float*>(a.out), [](float v) { return v; });
+  }
+}
+
+// Everything one thread needs besides its input and output.
+struct Worker {
+  const ApplyArgs& args;
+  const Geometry& geometry;
+  int64_t values = 3 * geometry.plane();
+  std::unique_ptr<float[]> clean{new float[values]}, mixed{new float[values]}, ping{new float[values]}, pong{new float[values]};
+  std::unique_ptr<SpatialScratch> spatial;  // made when the first spatial slot comes
+
+  Worker(const ApplyArgs& args, const Geometry& geometry) : args(args), geometry(geometry) {}
+
+  // The end of one chain: `clean` itself where nothing happened.
+  const float* run_chain(Row<const int32_t> plan, int chain) {
+    const Stream stream = plan.stream();
+    const float* src = clean.get();
+    for (int j = 0; j < args.depth; ++j) {
+      const Slot slot = plan.slot(chain, j);
+      float* dst = src == ping.get() ? pong.get() : ping.get();
+      if (slot.primitive == kIdentity) continue;
+      if (!valid(slot, args.max_cut)) {
+        std::fill(ping.get(), ping.get() + values, not_a_number());
+        return ping.get();
+      }
+      switch (slot.primitive) {
+        case kSpectral: spectral_cpu(src, dst, geometry, slot, args.filter, stream, chain, j); break;
+        case kSpatial:
+          if (!spatial) spatial.reset(new SpatialScratch(geometry));
+          spatial_cpu(src, dst, geometry, slot, stream, chain, j, *spatial);
+          break;
+        case kColor: color_cpu(src, dst, geometry, slot, stream, chain, j); break;
+        default: noise_cpu(src, dst, geometry, slot, stream, chain, j); break;
+      }
+      src = dst;
+    }
+    return src;
+  }
+
+  void run(int64_t row) {
+    const Row<const int32_t> plan{args.plan + row * row_words(args.chains, args.depth), args.chains, args.depth};
+    const float* __restrict x = clean.get();
+    float* __restrict y = mixed.get();
+    read_image(args, row % args.images, clean.get());
+    std::copy(x, x + values, y);
+    for (int chain = 0; chain < args.chains; ++chain) {
+      const float weight = plan.weight(chain + 1);
+      if (weight == 0.f) continue;
+      const float* end = run_chain(plan, chain);
+      if (end == x) continue;
+      for (int64_t i = 0; i < values; ++i) y[i] = fma(weight, end[i] - x[i], y[i]);
+    }
+    write_image(args, row, y);
+  }
+};
+
+// Calls work() on `threads` threads, this one among them, and passes the first exception on.
+template <class F>
+void on_threads(int64_t threads, F work) {
+  std::exception_ptr error;
+  std::atomic<bool> failed{false};
+  const auto guarded = [&] {
+    try {
+      work();
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    for (int64_t t = 1; t < threads; ++t) others.emplace_back(guarded);
+  } catch (const std::exception&) {  // the system gives no more threads: those that run do the work
+  }
+  guarded();
+  for (std::thread& t : others) t.join();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+void apply_cpu(const ApplyArgs& args, int threads) {
+  const SineTable rows(modes(args.max_cut, args.height), args.height);
+  const SineTable other = args.height == args.width ? SineTable() : SineTable(modes(args.max_cut, args.width), args.width);
+  const Geometry geometry{args.height, args.width, &rows, args.height == args.width ? &rows : &other};
+  std::atomic<int64_t> next{0};
+  on_threads(std::min<int64_t>(threads, args.rows), [&] {
+    Worker worker(args, geometry);
+    for (int64_t row; (row = next++) < args.rows;) worker.run(row);
+  });
+}
+
+}  // namespace prime

@@ -1,0 +1,47 @@
+// The CPU back end. Throws std::bad_alloc when scratch memory cannot be had; never anything else.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "../core/image.h"
+
+namespace prime {
+
+// True where this processor can run the back end as it was compiled (x86-64: AVX2, FMA and F16C).
+bool cpu_supported();
+
+void sample_cpu(const SampleArgs& args);
+void apply_cpu(const ApplyArgs& args, int threads);
+
+// ---- between the files of this folder ----
+
+// sin(pi mode k / (side - 1)) for mode = 1 .. modes and k = 0 .. side - 1, rows `pitch` apart and zero-filled.
+struct SineTable {
+  int modes = 0, side = 0, pitch = 0;
+  std::unique_ptr<float[]> values;
+  SineTable() = default;
+  SineTable(int modes, int side);
+};
+
+struct Geometry {
+  int height, width;
+  const SineTable *rows, *columns;
+  int64_t plane() const { return static_cast<int64_t>(height) * width; }
+};
+
+// Memory of one thread for spatial slots.
+struct SpatialScratch {
+  std::unique_ptr<float[]> coefficients, half, shift[2];
+  SpatialScratch(const Geometry& g);
+};
+
+// n normals of one run (core/random.h), `out` has room for 4 * run_blocks(n).
+void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int slot, Purpose purpose, int channel = 0);
+
+// src, dst: [3, height, width] float32, not overlapping.
+void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int filter, Stream stream, int chain, int j);
+void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j, SpatialScratch& scratch);
+void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j);
+void noise_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j);
+
+}  // namespace prime

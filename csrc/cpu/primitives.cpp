@@ -1,0 +1,73 @@
+// Spectral, color and noise on one planar float32 image; spatial has a file of its own.
+#include <vector>
+
+#include "../core/primitives.h"
+#include "cpu.h"
+#include "lanes.h"
+
+namespace prime {
+
+void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int slot, Purpose purpose, int channel) {
+  const int blocks = run_blocks(n);
+  const UintLanes ramp(uint8{0, 1, 2, 3, 4, 5, 6, 7});
+  for (int q = 0; q < blocks; q += kLanes) {
+    const auto z = normals(stream.block(ramp + UintLanes(base + q), chain, slot, purpose, channel));
+    if (q + kLanes <= blocks) {
+      for (int lane = 0; lane < 4; ++lane) z.z[lane].store(out + lane * blocks + q);
+    } else {
+      for (int lane = 0; lane < 4; ++lane)
+        for (int k = q; k < blocks; ++k) out[lane * blocks + k] = z.z[lane].v[k - q];
+    }
+  }
+}
+
+void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int filter, Stream stream, int chain, int j) {
+  const int taps = filter * filter, radius = filter / 2;
+  std::vector<float> w(run_blocks(taps) * 4);
+  normal_run(w.data(), taps, stream, 0, chain, j, Purpose::filter);
+  for (int t = 0; t < taps; ++t) w[t] *= s.strength;
+  w[taps / 2] += 1.f;
+  for (int row = 0; row < 3 * g.height; ++row) {
+    const int y = row % g.height;
+    float* __restrict out = dst + static_cast<int64_t>(row) * g.width;
+    for (int x = 0; x < g.width; ++x) out[x] = 0.f;
+    for (int ky = 0; ky < filter; ++ky) {
+      const int offset_y = ky - radius;
+      if (y + offset_y < 0 || y + offset_y >= g.height) continue;
+      const float* __restrict in = src + static_cast<int64_t>(row + offset_y) * g.width;
+      for (int kx = 0; kx < filter; ++kx) {
+        const int offset_x = kx - radius;
+        const int begin = offset_x < 0 ? -offset_x : 0, end = offset_x > 0 ? g.width - offset_x : g.width;
+        const float tap = w[ky * filter + kx];
+        for (int x = begin; x < end; ++x) out[x] = fma(tap, in[x + offset_x], out[x]);
+      }
+    }
+    for (int x = 0; x < g.width; ++x) out[x] = clip01(out[x]);
+  }
+}
+
+void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j) {
+  const int count = s.last - s.first + 1;
+  std::vector<float> b(run_blocks(count) * 4);
+  for (int channel = 0; channel < 3; ++channel) {
+    normal_run(b.data(), count, stream, 0, chain, j, Purpose::color, channel);
+    for (int k = 0; k < count; ++k) b[k] *= s.strength;
+    const float* in = src + channel * g.plane();
+    float* out = dst + channel * g.plane();
+    int64_t p = 0;
+    for (; p + kLanes <= g.plane(); p += kLanes) color_map(Lanes::load(in + p), b.data(), s.first, count).store(out + p);
+    for (; p < g.plane(); ++p) out[p] = color_map(in[p], b.data(), s.first, count);
+  }
+}
+
+void noise_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j) {
+  std::vector<float> z(run_blocks(g.width) * 4);
+  for (int row = 0; row < 3 * g.height; ++row) {
+    normal_run(z.data(), g.width, stream, static_cast<uint32_t>(row) * kRun, chain, j, Purpose::noise);
+    const float* in = src + static_cast<int64_t>(row) * g.width;
+    float* out = dst + static_cast<int64_t>(row) * g.width;
+    for (int x = 0; x < g.width; ++x) out[x] = clip01(fma(s.strength, z[x], in[x]));
+  }
+}
+
+}  // namespace prime

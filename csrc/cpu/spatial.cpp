@@ -1,0 +1,113 @@
+// Displacement on the CPU: coefficients, two small matrix products a field, and a bilinear gather.
+#include <algorithm>
+#include <vector>
+
+#include "../core/primitives.h"
+#include "cpu.h"
+#include "lanes.h"
+
+namespace prime {
+namespace {
+
+constexpr int kPanel = 2 * kLanes;  // columns of a product computed together
+
+int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
+
+// C[0..R) x panel = sum over k of A(r, k) B[k] x panel, k ascending.
+template <int R>
+void product_tile(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb, float* c, int ldc, int depth) {
+  Lanes sum[R][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = Lanes(0.f);
+  for (int k = 0; k < depth; ++k) {
+    const Lanes b0 = Lanes::load(b + static_cast<int64_t>(k) * ldb), b1 = Lanes::load(b + static_cast<int64_t>(k) * ldb + kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Lanes factor(a[r * a_row + k * a_k]);
+      sum[r][0] = fma(factor, b0, sum[r][0]);
+      sum[r][1] = fma(factor, b1, sum[r][1]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    sum[r][0].store(c + static_cast<int64_t>(r) * ldc);
+    sum[r][1].store(c + static_cast<int64_t>(r) * ldc + kLanes);
+  }
+}
+
+// C[m x n] = A B, n a multiple of kPanel. depth_of(r) bounds the terms of row r and those below it.
+template <class Depth>
+void product(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb, float* c, int ldc, int m, int n, Depth depth_of) {
+  for (int x = 0; x < n; x += kPanel) {
+    int r = 0;
+    for (; r + 6 <= m; r += 6) product_tile<6>(a + r * a_row, a_row, a_k, b + x, ldb, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
+    for (; r < m; ++r) product_tile<1>(a + r * a_row, a_row, a_k, b + x, ldb, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
+  }
+}
+
+// Row a of the coefficients B_ab, b = 1 .. n.
+void coefficient_row(float* out, int a, int n, const Geometry& g, Slot s, Stream stream, int chain, int j, Purpose purpose) {
+  normal_run(out, n, stream, static_cast<uint32_t>(a) * kRun, chain, j, purpose);
+  if (s.last < g.height && s.last < g.width) {  // no mode has an alias inside the disc
+    for (int b = 0; b < n; ++b) out[b] *= sqrt(1.f / static_cast<float>(a * a + (b + 1) * (b + 1)));
+  } else {
+    for (int b = 0; b < n; ++b) out[b] *= mode_std(a, b + 1, s.last, g.height, g.width);
+  }
+}
+
+// One field u on the grid, before the factor sqrt(T) x side. out: rows of columns->pitch numbers.
+void field(float* out, const Geometry& g, Slot s, Stream stream, int chain, int j, Purpose purpose, SpatialScratch& scratch) {
+  const int rows = modes(s.last, g.height), columns = modes(s.last, g.width), pitch = g.columns->pitch;
+  const int lda = round_up(g.columns->modes, 4);
+  float* b = scratch.coefficients.get();
+  for (int r = 0; r < rows; ++r) {
+    const int n = row_modes(r + 1, s.last, g.width);
+    float* row = b + static_cast<int64_t>(r) * lda;
+    coefficient_row(row, r + 1, n, g, s, stream, chain, j, purpose);
+    std::fill(row + n, row + columns, 0.f);
+  }
+  product(b, lda, 1, g.columns->values.get(), pitch, scratch.half.get(), pitch, rows, pitch,
+          [&](int r) { return row_modes(r + 1, s.last, g.width); });
+  product(g.rows->values.get(), 1, g.rows->pitch, scratch.half.get(), pitch, out, pitch, g.height, pitch, [&](int) { return rows; });
+}
+
+}  // namespace
+
+SineTable::SineTable(int modes, int side) : modes(modes), side(side), pitch(round_up(side, kPanel)) {
+  const int period = 2 * (side - 1);
+  std::vector<float> sine(period);
+  for (int r = 0; r < period; ++r) sine[r] = grid_sine(1, r, side - 1);
+  values.reset(new float[static_cast<int64_t>(modes) * pitch]());
+  for (int mode = 1; mode <= modes; ++mode) {
+    float* row = values.get() + static_cast<int64_t>(mode - 1) * pitch;
+    for (int k = 0, r = 0; k < side; ++k, r = (r + mode) % period) row[k] = sine[r];
+  }
+}
+
+SpatialScratch::SpatialScratch(const Geometry& g)
+    : coefficients(new float[static_cast<int64_t>(g.rows->modes) * (round_up(g.columns->modes, 4))]),
+      half(new float[static_cast<int64_t>(g.rows->modes) * g.columns->pitch]),
+      shift{std::unique_ptr<float[]>(new float[static_cast<int64_t>(g.height) * g.columns->pitch]),
+            std::unique_ptr<float[]>(new float[static_cast<int64_t>(g.height) * g.columns->pitch])} {}
+
+void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j, SpatialScratch& scratch) {
+  field(scratch.shift[0].get(), g, s, stream, chain, j, Purpose::row_shift, scratch);
+  field(scratch.shift[1].get(), g, s, stream, chain, j, Purpose::column_shift, scratch);
+  const float scale_y = s.strength * static_cast<float>(g.height), scale_x = s.strength * static_cast<float>(g.width);
+  std::vector<Position> ys(g.width), xs(g.width);
+  for (int y = 0; y < g.height; ++y) {
+    const float* dy = scratch.shift[0].get() + static_cast<int64_t>(y) * g.columns->pitch;
+    const float* dx = scratch.shift[1].get() + static_cast<int64_t>(y) * g.columns->pitch;
+    for (int x = 0; x < g.width; ++x) {
+      ys[x] = displace(y, scale_y * dy[x], g.height);
+      xs[x] = displace(x, scale_x * dx[x], g.width);
+    }
+    for (int channel = 0; channel < 3; ++channel) {
+      const float* plane = src + channel * g.plane();
+      float* out = dst + channel * g.plane() + static_cast<int64_t>(y) * g.width;
+      for (int x = 0; x < g.width; ++x) out[x] = bilinear(plane, g.width, ys[x], xs[x]);
+    }
+  }
+}
+
+}  // namespace prime

@@ -1,0 +1,19 @@
+// The CUDA back end: plain pointers, a stream, a workspace from the caller's allocator. Nothing here waits for the GPU,
+// allocates, or keeps state, so every call can be captured in a CUDA graph.
+#pragma once
+#include <cstddef>
+
+#include "../core/image.h"
+
+namespace prime {
+
+// Each returns 0 or a cudaError_t; all pointers but SampleArgs::views are device memory.
+int sample_cuda(const SampleArgs& args, void* stream);
+int apply_cuda(const ApplyArgs& args, void* workspace, size_t workspace_bytes, void* stream);
+
+// What apply_cuda wants: enough for the whole batch, or for as many rows as fit in about 256 MB. Never less than one row.
+size_t workspace_bytes(const ApplyArgs& args);
+
+const char* cuda_error(int code);
+
+}  // namespace prime

@@ -1,0 +1,96 @@
+// Between torch tensors and the core, for both devices. LibTorch's stable ABI only: one build serves every torch >= 2.10.
+#pragma once
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <vector>
+
+#include "../arguments.h"
+
+namespace prime {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+// prime_dali/torch_ops.py has checked everything with messages for people; these catch direct callers of the ops.
+#define PRIME_REQUIRE(condition, what) STD_TORCH_CHECK(condition, "prime_dali: expected ", what)
+
+inline Tensor new_tensor(std::vector<int64_t> sizes, std::vector<int64_t> strides, ScalarType dtype, const Tensor& like) {
+  int32_t type, device_type, device_index;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
+  type = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
+  AtenTensorHandle handle;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), type,
+                                                  device_type, device_index, &handle));
+  return Tensor(handle);
+}
+
+inline DType dtype_of(ScalarType type) {
+  switch (type) {
+    case ScalarType::Byte: return DType::u8;
+    case ScalarType::Half: return DType::f16;
+    case ScalarType::BFloat16: return DType::bf16;
+    default: PRIME_REQUIRE(type == ScalarType::Float, "dtype uint8, float16, bfloat16 or float32"); return DType::f32;
+  }
+}
+
+struct Sample {
+  SampleArgs args{};
+  Tensor plan;
+
+  Sample(const Tensor& index, const Tensor& epoch, int64_t seed, const std::vector<int64_t>& views, const std::vector<double>& law) {
+    PRIME_REQUIRE(index.dim() == 1 && index.scalar_type() == ScalarType::Long && index.is_contiguous(), "index: contiguous int64 [N]");
+    PRIME_REQUIRE(epoch.scalar_type() == ScalarType::Long && epoch.is_contiguous() &&
+                  (epoch.dim() == 0 || (epoch.dim() == 1 && epoch.size(0) == index.size(0))), "epoch: int64 [] or contiguous [N]");
+    PRIME_REQUIRE(epoch.get_device_index() == index.get_device_index() && epoch.is_cpu() == index.is_cpu(), "index and epoch on one device");
+    PRIME_REQUIRE(!views.empty() && views.size() <= kMaxViews, "1 to 16 views");
+    PRIME_REQUIRE(read_law(law.data(), law.size(), args.law), "law: as many numbers as core/plan.h has fields");
+    args.index = static_cast<const int64_t*>(index.data_ptr());
+    args.epoch = static_cast<const int64_t*>(epoch.data_ptr());
+    args.epoch_step = epoch.dim();
+    args.images = index.size(0);
+    args.seed = static_cast<uint64_t>(seed);
+    args.views = views.data();
+    args.view_count = static_cast<int>(views.size());
+    const int64_t words = row_words(static_cast<int>(args.law.chains), static_cast<int>(args.law.depth));
+    plan = new_tensor({args.view_count * args.images, words}, {words, 1}, ScalarType::Int, index);
+    args.plan = static_cast<int32_t*>(plan.data_ptr());
+  }
+};
+
+struct Apply {
+  ApplyArgs args{};
+  Tensor out;
+
+  Apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t depth, int64_t filter, int64_t max_cut,
+        ScalarType out_dtype, const std::vector<double>& mean, const std::vector<double>& scale, bool channels_last) {
+    PRIME_REQUIRE(images.dim() == 4 && images.size(1) == 3, "images: [N, 3, H, W]");
+    PRIME_REQUIRE(chains >= 1 && chains <= kMaxChains && depth >= 1 && depth <= kMaxDepth, "width and depth: 1 to 255");
+    PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
+                  plan.size(1) == row_words(static_cast<int>(chains), static_cast<int>(depth)), "plan: contiguous int32 [R, words of a row]");
+    PRIME_REQUIRE(plan.get_device_index() == images.get_device_index() && plan.is_cpu() == images.is_cpu(), "images and plan on one device");
+    args.images = images.size(0), args.rows = plan.size(0);
+    PRIME_REQUIRE(args.images == 0 ? args.rows == 0 : args.rows % args.images == 0, "plan: a whole number of rows per image");
+    PRIME_REQUIRE(filter >= 1 && filter % 2 == 1 && filter <= kMaxFilter, "filter size: odd, 1 to 31");
+    PRIME_REQUIRE(max_cut >= 0 && max_cut <= kMaxCut, "max_cut: 0 to 4094");
+    PRIME_REQUIRE(read_normalization(mean.data(), mean.size(), scale.data(), scale.size(), args), "mean and scale: three numbers each, or none");
+    const int64_t height = images.size(2), width = images.size(3);
+    PRIME_REQUIRE(height >= 8 && height <= kMaxSide && width >= 8 && width <= kMaxSide, "height and width: 8 to 4096");
+    args.height = static_cast<int>(height), args.width = static_cast<int>(width);
+    args.chains = static_cast<int>(chains), args.depth = static_cast<int>(depth);
+    args.filter = static_cast<int>(filter), args.max_cut = static_cast<int>(max_cut);
+    args.in = images.data_ptr();
+    args.in_type = dtype_of(images.scalar_type());
+    args.in_strides = {images.stride(0), images.stride(1), images.stride(2), images.stride(3)};
+    args.out_type = dtype_of(out_dtype);
+    const Strides s = args.out_strides = dense_strides(height, width, channels_last);
+    out = new_tensor({args.rows, 3, height, width}, {s.n, s.c, s.h, s.w}, out_dtype, images);
+    args.out = out.data_ptr();
+    args.plan = static_cast<const int32_t*>(plan.data_ptr());
+  }
+};
+
+}  // namespace prime

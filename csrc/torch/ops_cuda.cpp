@@ -1,0 +1,44 @@
+// CUDA implementations of the operators declared in ops.cpp, on torch's current stream and from its allocator.
+#include <torch/csrc/stable/accelerator.h>
+
+#include "../cuda/cuda.h"
+#include "ops.h"
+
+namespace prime {
+namespace {
+
+struct Context {
+  torch::stable::accelerator::DeviceGuard guard;
+  void* stream;
+  explicit Context(const Tensor& tensor) : guard(tensor.get_device_index()), stream(nullptr) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
+  }
+};
+
+void check(int code) { STD_TORCH_CHECK(code == 0, "prime_dali: CUDA error: ", cuda_error(code)); }
+
+Tensor sample(const Tensor& index, const Tensor& epoch, int64_t seed, std::vector<int64_t> views, std::vector<double> law) {
+  const Context context(index);
+  Sample call(index, epoch, seed, views, law);
+  check(sample_cuda(call.args, context.stream));
+  return call.plan;
+}
+
+Tensor apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t depth, int64_t filter, int64_t max_cut, ScalarType out_dtype,
+             std::vector<double> mean, std::vector<double> scale, bool channels_last, int64_t) {
+  const Context context(images);
+  Apply call(images, plan, chains, depth, filter, max_cut, out_dtype, mean, scale, channels_last);
+  if (call.args.rows == 0) return call.out;
+  const int64_t bytes = static_cast<int64_t>(workspace_bytes(call.args));
+  const Tensor workspace = new_tensor({bytes}, {1}, ScalarType::Byte, images);
+  check(apply_cuda(call.args, workspace.data_ptr(), bytes, context.stream));
+  return call.out;
+}
+
+}  // namespace
+}  // namespace prime
+
+STABLE_TORCH_LIBRARY_IMPL(prime_dali, CUDA, m) {
+  m.impl("sample", TORCH_BOX(&prime::sample));
+  m.impl("apply", TORCH_BOX(&prime::apply));
+}

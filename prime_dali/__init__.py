@@ -1,0 +1,79 @@
+"""PRIME data augmentation (Modas et al., ECCV 2022) as fused kernels for PyTorch, NumPy, CuPy and DALI.
+
+::
+
+    plan = prime_dali.sample(prime_dali.preset("imagenet"), index, size=(224, 224))
+    augmented = prime_dali.apply(images, plan)
+
+or, as a module, ``prime_dali.PRIME("imagenet", mean=..., std=...)(images)``. The names that need torch import it when
+they are first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import reference
+from .config import PrimeConfig, as_config, preset
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from .module import PRIME
+    from .torch_ops import apply
+
+__version__ = "0.1.0"
+__all__ = ["PRIME", "Plan", "PrimeConfig", "apply", "preset", "reference", "sample"]
+
+
+def sample(
+    config: PrimeConfig | str,
+    index: Any,
+    *,
+    size: tuple[int, int],
+    seed: int = 0,
+    epoch: Any = 0,
+    view: Any = 0,
+) -> Plan:
+    """Draw what happens to a batch of images.
+
+    A pure function: the same seed, index, epoch and view give the same augmented image whatever batch it sits in, on
+    CPU and GPU. The draws are those of METHOD ("Chain and mix" to "Additive noise"), each per image, chain and slot.
+
+    Args:
+        config: The distributions, or the name of a preset.
+        index: int64 ``[N]``, each image's own number in the data set: torch (CPU or CUDA), NumPy or CuPy. The plan lies
+            where the index lies.
+        size: ``(height, width)`` of the images, 8 to 4096 pixels.
+        seed: The run's seed, an int of 64 bits.
+        epoch: An int from 0, or int64 ``[]`` or ``[N]`` like ``index`` (so that a captured CUDA graph can change it).
+        view: A number from 0, or ``"clean"`` for the image as it is, or several of them: one augmented image each,
+            ``("clean", 0, 1)`` for the Jensen-Shannon loss.
+
+    Returns:
+        A :class:`Plan` for ``len(view) * N`` augmented images.
+
+    Raises:
+        TypeError, ValueError: The message names the argument, what was expected and what came.
+    """
+    config = as_config(config)
+    torch = sys.modules.get("torch")
+    door: Any
+    if torch is not None and isinstance(index, torch.Tensor):
+        from . import torch_ops as door
+    else:
+        from . import arrays as door
+    return door.sample(config, index, size=size, seed=seed, epoch=epoch, view=view)
+
+
+_LAZY = {"apply": "torch_ops", "PRIME": "module"}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _LAZY:
+        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    if name in ("arrays", "dali", "gallery", "random"):
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,87 @@
+"""Checks of arguments. Every message names the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+MAX_SIDE = 4096  # pixels
+MAX_VIEWS = 16
+CLEAN = "clean"
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
+    """Message for a name that is not one of ``known``, with the nearest one if there is one."""
+    known = list(known)
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{what}: expected one of {', '.join(map(repr, known))}, got {name!r}{hint}"
+
+
+def integer(argument: str, value: Any, low: int, high: int) -> int:
+    """``value`` if it is an int in ``[low, high]``; TypeError or ValueError otherwise. A bool is not an int here."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{argument}: expected an int, got {type(value).__name__} ({value!r})")
+    number = value.__index__()
+    if not low <= number <= high:
+        raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
+    return number
+
+
+def amplitude(argument: str, value: Any) -> float:
+    """``value`` as a float if it is a finite number >= 0; TypeError or ValueError otherwise."""
+    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
+        raise TypeError(f"{argument}: expected a number, got {type(value).__name__} ({value!r})")
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{argument}: expected a finite number >= 0, got {value!r}")
+    return number
+
+
+def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float, float, float]:
+    """``value`` as three finite floats, one per channel; TypeError or ValueError otherwise."""
+    try:
+        numbers = tuple(float(v) for v in value)
+    except TypeError:
+        raise TypeError(f"{argument}: expected three numbers, one per channel, got {value!r}") from None
+    if len(numbers) != 3 or not all(math.isfinite(v) and (v > 0 or not positive) for v in numbers):
+        kind = "three finite numbers > 0" if positive else "three finite numbers"
+        raise ValueError(f"{argument}: expected {kind}, one per channel, got {value!r}")
+    return numbers
+
+
+def image_size(argument: str, size: Any) -> tuple[int, int]:
+    """``(height, width)`` as ints, each 8 to 4096 pixels; TypeError or ValueError otherwise."""
+    if not isinstance(size, (tuple, list)) or len(size) != 2:
+        raise TypeError(f"{argument}: expected (height, width), got {size!r}")
+    return integer(f"{argument}: height", size[0], 8, MAX_SIDE), integer(f"{argument}: width", size[1], 8, MAX_SIDE)
+
+
+def views(view: Any) -> list[int]:
+    """``view`` of :func:`prime_dali.sample` as the numbers that the kernels take; -1 is the clean image."""
+    wanted = list(view) if isinstance(view, (tuple, list)) else [view]
+    if not 1 <= len(wanted) <= MAX_VIEWS:
+        raise ValueError(f"view: expected 1 to {MAX_VIEWS} views, got {len(wanted)}")
+    return [-1 if isinstance(v, str) and v == CLEAN else integer("view", v, 0, 2**32 - 1) for v in wanted]
+
+
+def seed(seed: Any) -> int:
+    """``seed`` if it is an int that 64 signed bits hold."""
+    return integer("seed", seed, -(2**63), 2**63 - 1)
+
+
+def epoch(epoch: Any) -> int:
+    """``epoch`` if it is an int that 32 unsigned bits hold."""
+    return integer("epoch", epoch, 0, 2**32 - 1)
+
+
+def normalization(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[list[float], list[float]]:
+    """``(mean, 1 / std)`` per channel; two empty lists where both are None."""
+    if mean is None and std is None:
+        return [], []
+    for argument, value, other in (("mean", mean, "std"), ("std", std, "mean")):
+        if value is None:
+            raise ValueError(f"{argument}: expected three numbers because {other} is given, got None")
+    return list(triple("mean", mean)), [1 / s for s in triple("std", std, positive=True)]

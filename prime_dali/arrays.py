@@ -1,0 +1,199 @@
+"""The array door: NumPy, CuPy and whatever speaks DLPack or the CUDA array interface, without torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from . import _arguments, _arrays
+from .config import PrimeConfig
+from .plan import Plan
+
+LAYOUTS = ("NCHW", "NHWC")
+_DTYPES = ("uint8", "float16", "bfloat16", "float32")  # in the order of csrc/core/image.h
+
+if not _arrays.cpu_supported():
+    raise ImportError("prime_dali: this build needs a processor with AVX2, FMA and F16C (x86-64-v3)")
+
+
+def sample(config: PrimeConfig, index: Any, *, size: tuple[int, int], seed: int, epoch: Any, view: Any) -> Plan:
+    """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, as ``index`` is."""
+    height, width = _arguments.image_size("size", size)
+    index, xp = _as_array("index", index)
+    if index.dtype != np.int64 or index.ndim != 1:
+        raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
+    index = xp.ascontiguousarray(index)
+    if isinstance(epoch, int) and not isinstance(epoch, bool):
+        epoch = xp.full((), _arguments.epoch(epoch), np.int64)
+    else:
+        epoch, other = _as_array("epoch", epoch)
+        if epoch.dtype != np.int64 or epoch.shape not in ((), index.shape):
+            raise TypeError(f"epoch: expected an int, or int64 [] or {list(index.shape)}, got {epoch.dtype} {list(epoch.shape)}")
+        if other is not xp:
+            raise ValueError(f"epoch: expected {xp.__name__} like index, got {other.__name__}")
+        epoch = xp.ascontiguousarray(epoch)
+    views = _arguments.views(view)
+    plan = Plan.empty(config, (height, width), index.shape[0], len(views), xp)
+    arguments = {
+        "law": config.law(height, width), "views": views, "seed": _arguments.seed(seed), "images": index.shape[0],
+        "index": _address(index), "epoch": _address(epoch), "epoch_step": epoch.ndim, "plan": _address(plan.rows),
+    }  # fmt: skip
+    if xp is np:
+        _arrays.sample(arguments)
+    else:
+        with index.device:
+            _cuda().sample({**arguments, "stream": xp.cuda.get_current_stream().ptr})
+    return plan
+
+
+def apply(
+    array: Any,
+    plan: Plan,
+    *,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+    out_dtype: Any = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    threads: int | None = None,
+) -> Any:
+    """Augment NumPy or CuPy images as ``plan`` says.
+
+    Args:
+        array: ``[N, 3, H, W]`` or ``[N, H, W, 3]`` as ``layout`` says, any strides; uint8 in 0..255, or float16,
+            bfloat16 (of ml_dtypes) or float32 in [0, 1]. NumPy, CuPy, or an object with ``__cuda_array_interface__``
+            or ``__dlpack__`` (JAX, torch), read without a copy.
+        plan: From :func:`prime_dali.sample` with an index on the same device, for N images of this size.
+        layout: Axes of ``array``: ``"NCHW"`` or ``"NHWC"``.
+        out_layout: Axes of the result. None: ``layout``.
+        out_dtype: One of the input dtypes. None: that of ``array``, or float32 where uint8 images are normalised.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
+        threads: CPU threads. None: as many as this process may use.
+
+    Returns:
+        A new NumPy or CuPy array of ``views * N`` images; with CuPy, on its current stream.
+
+    Raises:
+        TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. On
+            CUDA, pixels outside [0, 1] are not read back and come out as NaN.
+        ImportError: A CUDA array without CuPy, or without CUDA in this build.
+    """
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
+    array, xp = _as_array("array", array)
+    for argument, value in (("layout", layout), ("out_layout", out_layout)):
+        if value not in LAYOUTS and (argument, value) != ("out_layout", None):
+            raise ValueError(_arguments.unknown(argument, value, LAYOUTS))
+    out_layout = out_layout or layout
+    in_type = _dtype_number("array", array.dtype)
+    axes = _image_axes(layout)
+    if array.ndim != 4 or array.shape[axes[1]] != 3:
+        wanted = {"NCHW": "[N, 3, H, W]", "NHWC": "[N, H, W, 3]"}[layout]
+        raise ValueError(f"array: expected {wanted} as layout says, got {list(array.shape)}")
+    batch, _, height, width = (array.shape[a] for a in axes)
+    if _arguments.image_size("array", (height, width)) != plan.size:
+        raise ValueError(f"plan: drawn for images of {plan.size[0]} x {plan.size[1]}, got {height} x {width}")
+    if type(plan.rows) is not xp.ndarray:
+        raise ValueError(f"plan: expected a plan of {xp.__name__} arrays like the images, got {type(plan.rows).__name__}")
+    if plan.batch != batch:
+        raise ValueError(f"plan: drawn for {plan.batch} images, got {batch}")
+    means, scales = _arguments.normalization(mean, std)
+    if out_dtype is None:
+        out_dtype = np.float32 if means and in_type == 0 else array.dtype
+    out_dtype = np.dtype(out_dtype)
+    out_type = _dtype_number("out_dtype", out_dtype)
+    if means and out_type == 0:
+        raise ValueError("out_dtype: expected a floating dtype for normalised images, got uint8")
+    if xp is np and in_type != 0:
+        _check_values(array)
+
+    shape = [plan.views * batch, 0, 0, 0]
+    for axis, side in zip(_image_axes(out_layout)[1:], (3, height, width), strict=True):
+        shape[axis] = side
+    rows = xp.ascontiguousarray(plan.rows)
+    out = xp.empty(shape, out_dtype)
+    arguments = {
+        "in": _address(array), "in_type": in_type, "in_strides": _strides(array, layout),
+        "out": _address(out), "out_type": out_type, "out_strides": _strides(out, out_layout),
+        "plan": _address(rows), "rows": rows.shape[0], "images": batch, "height": height, "width": width,
+        "chains": plan.chains, "depth": plan.depth, "filter": plan.filter_size, "max_cut": plan.max_cut,
+        "mean": means, "scale": scales,
+    }  # fmt: skip
+    if xp is np:
+        count = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("threads", threads, 1, 4096)
+        _arrays.apply({**arguments, "threads": count})
+        return out
+    with array.device:
+        need = _cuda().workspace_bytes(arguments)
+        workspace = xp.empty(need, np.uint8)
+        stream = xp.cuda.get_current_stream().ptr
+        _cuda().apply({**arguments, "workspace": _address(workspace), "workspace_bytes": need, "stream": stream})
+    return out
+
+
+def _as_array(argument: str, array: Any) -> tuple[Any, Any]:
+    """``array`` as NumPy or CuPy without a copy, and that module."""
+    if isinstance(array, np.ndarray):
+        return array, np
+    if hasattr(array, "__cuda_array_interface__"):
+        return _cupy(argument).asarray(array), _cupy(argument)
+    if hasattr(array, "__dlpack_device__"):
+        kind = array.__dlpack_device__()[0]
+        if kind == 1:  # kDLCPU
+            return np.from_dlpack(array), np
+        if kind == 2:  # kDLCUDA
+            return _cupy(argument).from_dlpack(array), _cupy(argument)
+        raise ValueError(f"{argument}: expected memory of the CPU or of CUDA, got DLPack device type {kind}")
+    raise TypeError(
+        f"{argument}: expected NumPy, CuPy, or an object with DLPack or the CUDA array interface, "
+        f"got {type(array).__name__}"
+    )
+
+
+def _cupy(argument: str) -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError(
+            f"{argument} is in CUDA memory and CuPy is not installed: pip install 'prime-dali[cupy-cuda13]' (or cupy-cuda12)"
+        ) from error
+    return cupy
+
+
+def _cuda() -> Any:
+    try:
+        from . import _arrays_cuda
+    except ImportError as error:
+        raise ImportError("prime_dali was built without CUDA; see prime-dali doctor") from error
+    return _arrays_cuda
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def _image_axes(layout: str) -> list[int]:
+    """Where N, C, H and W are among the axes."""
+    return [layout.index(axis) for axis in "NCHW"]
+
+
+def _strides(array: Any, layout: str) -> list[int]:
+    return [array.strides[axis] // array.itemsize for axis in _image_axes(layout)]
+
+
+def _dtype_number(argument: str, dtype: Any) -> int:
+    if dtype.name not in _DTYPES or dtype.byteorder == ">":
+        raise TypeError(f"{argument}: expected {', '.join(_DTYPES)} in native byte order, got {dtype.str} ({dtype.name})")
+    return _DTYPES.index(dtype.name)
+
+
+def _check_values(array: np.ndarray) -> None:
+    if array.size == 0:
+        return
+    low, high = float(array.min()), float(array.max())
+    if not (low >= 0 and high <= 1):  # also when they are NaN
+        raise ValueError(f"array: expected finite values in [0, 1], got {low:g} to {high:g}")

@@ -1,0 +1,189 @@
+"""The distributions that PRIME draws from: a frozen dataclass, and presets by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from . import _arguments
+
+PRIMITIVES = ("spectral", "spatial", "color", "noise")
+MIXINGS = ("paper", "official", "none")
+LAWS = ("uniform", "arcsine")
+BLENDS = ("dirichlet", "beta", "none")
+MAX_SPATIAL_CUT = 4094
+MAX_COLOR_CUT = 1024
+MAX_FILTER_SIZE = 31
+
+# What each mixing implies where a field is None: (include_identity, random_depth, spatial_law, blend).
+_VARIANTS: dict[str, tuple[bool, bool, str, str]] = {
+    "paper": (True, False, "uniform", "dirichlet"),
+    "official": (False, True, "arcsine", "beta"),
+    "none": (True, False, "uniform", "none"),
+}
+
+
+@dataclass(frozen=True)
+class PrimeConfig:
+    """The distributions of PRIME (Modas et al., ECCV 2022). The defaults are the ``imagenet`` preset.
+
+    Attributes:
+        primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: nothing
+            ever happens to an image.
+        width: Chains per image, ``n`` of Algorithm 1; 1 to 255. With ``mixing="none"`` there is one chain, whatever
+            the width.
+        depth: Slots per chain, ``m`` of Algorithm 1; 1 to 255.
+        mixing: ``"paper"``: every slot draws from the primitives and the identity; weights Dirichlet(1, ..., 1) over
+            the clean image and the chains. ``"official"``: what the published code and weights use: slots draw from the
+            primitives alone, depth U{1..m} per chain, Dirichlet weights over the chains times ``b ~ Beta(1, 1)``,
+            ``1 - b`` for the clean image, arcsine laws. ``"none"``: one chain, no blend with the clean image.
+        alpha: Scale of every amplitude, >= 0: standard deviations, displacements and (squared) color variance. 0 gives
+            back the input exactly.
+        spectral_size: Side of the random filter, odd, 1 to 31 pixels.
+        spectral_std_max: Standard deviation of the filter's entries is U(0, this).
+        spatial_cut_max: Largest cut ``C``, 3 to 4094: ``c_max ~ U{3..C}``, ``c = floor(q (c_max - 1) + 2)``.
+        spatial_cut: A fixed cut ``c``, 2 to 4094, instead of a random one.
+        color_variance_max: Variance of the coefficients is U(0, this).
+        color_cut_max: The cut is U{1..this}; 1 to 1024.
+        color_cut: A fixed cut, 1 to 1024, instead of a random one.
+        color_band: Consecutive frequencies used, from a first one U{1..cut}, truncated at the cut. None: all from 1 to
+            the cut.
+        noise_std: Standard deviation of additive noise, in units of the image range [0, 1]; must be given when
+            ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on noise.
+        include_identity, random_depth, spatial_law, blend: Set one part of ``mixing`` by itself: the identity among the
+            choices of a slot; depth U{1..m}; the law of ``q`` for cut and temperature, ``"uniform"`` or ``"arcsine"``
+            (Beta(1/2, 1/2)); the weights, ``"dirichlet"``, ``"beta"`` or ``"none"``. None: as ``mixing`` says.
+
+    Raises:
+        TypeError, ValueError: A field has the wrong type or range; the message names it.
+    """
+
+    primitives: tuple[str, ...] = ("spectral", "spatial", "color")
+    width: int = 3
+    depth: int = 3
+    mixing: Literal["paper", "official", "none"] = "paper"
+    alpha: float = 1.0
+    spectral_size: int = 3
+    spectral_std_max: float = 4.0
+    spatial_cut_max: int = 500
+    spatial_cut: int | None = None
+    color_variance_max: float = 0.05
+    color_cut_max: int = 500
+    color_cut: int | None = None
+    color_band: int | None = 20
+    noise_std: float | None = None
+    include_identity: bool | None = None
+    random_depth: bool | None = None
+    spatial_law: Literal["uniform", "arcsine"] | None = None
+    blend: Literal["dirichlet", "beta", "none"] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.primitives, str) or not isinstance(self.primitives, (tuple, list, set, frozenset)):
+            raise TypeError(f"primitives: expected a tuple of names, got {self.primitives!r}")
+        for name in self.primitives:
+            if name not in PRIMITIVES:
+                raise ValueError(_arguments.unknown("primitives", name, PRIMITIVES))
+        if len(set(self.primitives)) != len(self.primitives):
+            raise ValueError(f"primitives: expected each name once, got {self.primitives!r}")
+        object.__setattr__(self, "primitives", tuple(p for p in PRIMITIVES if p in self.primitives))
+        if self.mixing not in MIXINGS:
+            raise ValueError(_arguments.unknown("mixing", self.mixing, MIXINGS))
+        if self.spatial_law is not None and self.spatial_law not in LAWS:
+            raise ValueError(_arguments.unknown("spatial_law", self.spatial_law, LAWS))
+        if self.blend is not None and self.blend not in BLENDS:
+            raise ValueError(_arguments.unknown("blend", self.blend, BLENDS))
+        for name in ("include_identity", "random_depth"):
+            if not isinstance(getattr(self, name), (bool, type(None))):
+                raise TypeError(f"{name}: expected True, False or None, got {getattr(self, name)!r}")
+        _arguments.integer("width", self.width, 1, 255)
+        _arguments.integer("depth", self.depth, 1, 255)
+        _arguments.integer("spectral_size", self.spectral_size, 1, MAX_FILTER_SIZE)
+        if self.spectral_size % 2 == 0:
+            raise ValueError(f"spectral_size: expected an odd number, got {self.spectral_size}")
+        _arguments.integer("spatial_cut_max", self.spatial_cut_max, 3, MAX_SPATIAL_CUT)
+        _arguments.integer("color_cut_max", self.color_cut_max, 1, MAX_COLOR_CUT)
+        if self.spatial_cut is not None:
+            _arguments.integer("spatial_cut", self.spatial_cut, 2, MAX_SPATIAL_CUT)
+        if self.color_cut is not None:
+            _arguments.integer("color_cut", self.color_cut, 1, MAX_COLOR_CUT)
+        if self.color_band is not None:
+            _arguments.integer("color_band", self.color_band, 1, MAX_COLOR_CUT)
+        for name in ("alpha", "spectral_std_max", "color_variance_max"):
+            _arguments.amplitude(name, getattr(self, name))
+        if self.noise_std is not None:
+            _arguments.amplitude("noise_std", self.noise_std)
+        elif "noise" in self.primitives:
+            raise ValueError("noise_std: expected a number when 'noise' is among the primitives, got None")
+
+    def replace(self, **changes: Any) -> PrimeConfig:
+        """A copy with some fields changed.
+
+        Raises:
+            TypeError: A name is not a field; the message suggests the nearest one.
+            TypeError, ValueError: As the constructor.
+        """
+        names = [f.name for f in dataclasses.fields(self)]
+        for name in changes:
+            if name not in names:
+                raise TypeError(_arguments.unknown("replace", name, names))
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def chains(self) -> int:
+        """Chains that are computed: ``width``, or 1 without a blend."""
+        return 1 if self._variant()[3] == "none" else self.width
+
+    @property
+    def max_cut(self) -> int:
+        """No spatial cut drawn is larger; 0 without the spatial primitive."""
+        if "spatial" not in self.primitives:
+            return 0
+        return self.spatial_cut_max if self.spatial_cut is None else self.spatial_cut
+
+    def _variant(self) -> tuple[bool, bool, str, str]:
+        own = (self.include_identity, self.random_depth, self.spatial_law, self.blend)
+        identity, random_depth, law, blend = (
+            b if a is None else a for a, b in zip(own, _VARIANTS[self.mixing], strict=True)
+        )
+        return bool(identity), bool(random_depth), str(law), str(blend)
+
+    def law(self, height: int, width: int) -> list[float]:
+        """The numbers of ``struct Law`` in csrc/core/plan.h, in its order, for images of this size (pixels)."""
+        identity, random_depth, spatial_law, blend = self._variant()
+        fields = (
+            height, width, self.chains, self.depth,
+            *(p in self.primitives for p in PRIMITIVES),
+            identity, random_depth, BLENDS.index(blend), spatial_law == "arcsine",
+            self.alpha, self.spectral_std_max,
+            self.spatial_cut or 0, self.spatial_cut_max,
+            self.color_variance_max, self.color_cut or 0, self.color_cut_max, self.color_band or 0,
+            self.noise_std or 0,
+        )  # fmt: skip
+        return [float(f) for f in fields]
+
+
+_PRESETS = {
+    "imagenet": PrimeConfig(),
+    "cifar": PrimeConfig(spatial_cut_max=100, color_variance_max=0.01, color_cut_max=10, color_band=None),
+}
+
+
+def preset(name: str) -> PrimeConfig:
+    """The parameters of the paper's appendix for ``"imagenet"`` (224 x 224) or ``"cifar"`` (32 x 32).
+
+    Raises:
+        ValueError: Unknown name; the message suggests the nearest one.
+    """
+    if not isinstance(name, str) or name not in _PRESETS:
+        raise ValueError(_arguments.unknown("preset", name, _PRESETS))
+    return _PRESETS[name]
+
+
+def as_config(config: PrimeConfig | str) -> PrimeConfig:
+    """``config`` itself, or the preset of that name."""
+    if isinstance(config, PrimeConfig):
+        return config
+    if isinstance(config, str):
+        return preset(config)
+    raise TypeError(f"config: expected a PrimeConfig or the name of a preset, got {type(config).__name__}")

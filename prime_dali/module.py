@@ -1,0 +1,106 @@
+"""PRIME as a ``torch.nn.Module``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from . import _arguments, torch_ops
+from .config import PrimeConfig, as_config
+
+
+class PRIME(torch.nn.Module):
+    """Augments a batch of images with PRIME, and normalises it.
+
+    Args:
+        config: The distributions, or the name of a preset.
+        seed: The run's seed; every random number follows from it and from the image's index, epoch and view.
+        views: 1: one augmented image each. 3: clean, augmented, augmented, for the Jensen-Shannon loss.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
+        out_dtype: dtype of the output; None: that of the images, or float32 where uint8 images are normalised.
+
+    The buffer ``counter`` numbers the images that come without an index: 0, 1, 2, ... over the module's life, shared
+    out over the ranks of ``torch.distributed`` where it is initialised. It is part of ``state_dict``, so a resumed run
+    goes on where it stopped. ``epoch`` can be set, or given to :meth:`forward`.
+    """
+
+    counter: torch.Tensor
+
+    def __init__(
+        self,
+        config: PrimeConfig | str = "imagenet",
+        *,
+        seed: int = 0,
+        views: int = 1,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = as_config(config)
+        self.seed = _arguments.seed(seed)
+        if views not in (1, 3):
+            raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
+        self.views = views
+        _arguments.normalization(mean, std)
+        self.mean = None if mean is None else tuple(mean)
+        self.std = None if std is None else tuple(std)
+        if out_dtype is not None:
+            torch_ops.check_dtype("out_dtype", out_dtype)
+        self.out_dtype = out_dtype
+        self.register_buffer("counter", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images: torch.Tensor, index: torch.Tensor | None = None, epoch: Any = None) -> torch.Tensor:
+        """Augment a batch.
+
+        Args:
+            images: ``[N, 3, H, W]`` or ``[3, H, W]``; dtypes and ranges as :func:`prime_dali.apply`.
+            index: int64 ``[N]``, each image's own number in the data set, on the images' device. With it, the result
+                depends on seed, index and epoch alone. None: the module counts.
+            epoch: An int, or int64 ``[]`` or ``[N]``. None: 0.
+
+        Returns:
+            ``[views * N, 3, H, W]``: with ``views=3`` all clean images, then their first augmentations, then their
+            second ones. ``[3, H, W]`` for a single image and one view, ``[3, 3, H, W]`` for three.
+
+        Raises:
+            TypeError, ValueError: As :func:`prime_dali.apply`.
+        """
+        if not isinstance(images, torch.Tensor):
+            raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
+        if images.dim() not in (3, 4):
+            raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
+        single = images.dim() == 3
+        batch = images.unsqueeze(0) if single else images
+        if index is None:
+            index = self._count(batch.shape[0], images.device)
+        elif not isinstance(index, torch.Tensor):
+            raise TypeError(f"index: expected an int64 torch.Tensor, got {type(index).__name__}")
+        elif index.dim() == 1 and index.shape[0] != batch.shape[0]:
+            raise ValueError(f"index: expected one number for each of {batch.shape[0]} images, got {index.shape[0]}")
+        elif index.device != images.device:
+            raise ValueError(f"index: expected on {images.device} like images, got {index.device}")
+        plan = torch_ops.sample(
+            self.config,
+            index,
+            size=(batch.shape[2], batch.shape[3]),
+            seed=self.seed,
+            epoch=0 if epoch is None else epoch,
+            view=0 if self.views == 1 else (_arguments.CLEAN, 0, 1),
+        )
+        out = torch_ops.apply(batch, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std)
+        return out[0] if single and self.views == 1 else out
+
+    def _count(self, images: int, device: torch.device) -> torch.Tensor:
+        rank, ranks = 0, 1
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        start = self.counter.to(device)
+        self.counter += images
+        return (start + torch.arange(images, device=device)) * ranks + rank
+
+    def extra_repr(self) -> str:
+        """The settings, for ``print(module)``."""
+        return f"{self.config}, seed={self.seed}, views={self.views}, mean={self.mean}, std={self.std}"

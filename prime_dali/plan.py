@@ -1,0 +1,302 @@
+"""What was drawn for a batch of images."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _arguments, random
+from .config import MAX_COLOR_CUT, MAX_FILTER_SIZE, MAX_SPATIAL_CUT, PRIMITIVES, PrimeConfig
+
+IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
+NAMES = ("identity", *PRIMITIVES)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was drawn for a batch: the augmented images are a function of the images and this alone.
+
+    Row ``r`` of the plan makes output ``r`` from image ``r % batch``; a plan of several views holds the rows of the
+    first view, then those of the second, and so on. The fields below are views of ``rows`` (torch, NumPy or CuPy, like
+    ``rows``), so they can be read and edited in place; what no draw could have made comes out as NaN pixels.
+
+    Attributes:
+        rows: int32 ``[views * batch, words]``, contiguous; layout in csrc/core/plan.h.
+        size: ``(height, width)`` of the images, pixels.
+        chains: Chains per image.
+        depth: Slots per chain.
+        filter_size: Side of the spectral filter, odd.
+        max_cut: No spatial cut is larger; 0: no spatial slot. Sizes the workspace.
+        views: Augmented images per input image.
+    """
+
+    rows: Any
+    size: tuple[int, int]
+    chains: int
+    depth: int
+    filter_size: int
+    max_cut: int
+    views: int = 1
+
+    def __post_init__(self) -> None:
+        _arguments.image_size("size", self.size)
+        words = row_words(self.chains, self.depth)
+        shape = tuple(self.rows.shape)
+        if len(shape) != 2 or shape[1] != words or shape[0] % self.views:
+            raise ValueError(
+                f"rows: expected int32 [{self.views} * batch, {words}] for {self.chains} chains of depth {self.depth}, "
+                f"got shape {list(shape)}"
+            )
+
+    @classmethod
+    def empty(cls, config: PrimeConfig, size: tuple[int, int], batch: int, views: int, xp: Any) -> Plan:
+        """A plan whose rows, arrays of the module ``xp``, are still to be drawn."""
+        rows = xp.empty((views * batch, row_words(config.chains, config.depth)), np.int32)
+        return cls(rows, size, config.chains, config.depth, config.spectral_size, config.max_cut, views)
+
+    @classmethod
+    def build(
+        cls,
+        slots: Sequence[Sequence[Sequence[tuple[str, float] | tuple[str, float, int] | tuple[str, float, int, int]]]],
+        *,
+        size: tuple[int, int],
+        weights: Sequence[Sequence[float]] | None = None,
+        filter_size: int = 3,
+        seed: int = 0,
+    ) -> Plan:
+        """A plan written by hand, as NumPy: for tests, figures and experiments.
+
+        Args:
+            slots: ``slots[image][chain]`` lists ``(primitive, strength)`` for spectral, noise and identity,
+                ``("spatial", strength, cut)`` and ``("color", strength, first, last)``. Shorter chains are filled
+                with the identity. Strengths as :attr:`strength`.
+            size: ``(height, width)`` of the images.
+            weights: Per image, ``lambda_0 .. lambda_n``; default: the chains alone, equally.
+            filter_size: Side of the spectral filter.
+            seed: Names the random streams: image ``i`` uses index ``i`` of this seed.
+
+        Raises:
+            ValueError: An unknown primitive, a cut or band outside its range, or sizes that do not fit each other.
+        """
+        chains = max((len(image) for image in slots), default=1) or 1
+        depth = max((len(chain) for image in slots for chain in image), default=1) or 1
+        rows = np.zeros((len(slots), row_words(chains, depth)), np.int32)
+        max_cut = 0
+        for r, image in enumerate(slots):
+            rows[r, :4] = random.stream(seed, r, 0, 0).view(np.int32)
+            for i, chain in enumerate(image):
+                for j, (name, strength, *numbers) in enumerate(chain):
+                    at = f"slots[{r}][{i}][{j}]"
+                    if name not in NAMES:
+                        raise ValueError(_arguments.unknown(at, name, NAMES))
+                    wanted = {"spatial": 1, "color": 2}.get(name, 0)
+                    if len(numbers) != wanted:
+                        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {numbers}")
+                    first, last = 0, 0
+                    if name == "spatial":
+                        last = _arguments.integer(f"{at}: cut", numbers[0], 2, MAX_SPATIAL_CUT)
+                        max_cut = max(max_cut, last)
+                    elif name == "color":
+                        last = _arguments.integer(f"{at}: last frequency", numbers[1], 1, MAX_COLOR_CUT)
+                        first = _arguments.integer(f"{at}: first frequency", numbers[0], 1, last)
+                    base = 5 + chains + 4 * (i * depth + j)
+                    rows[r, base] = NAMES.index(name)
+                    rows[r, base + 1 : base + 2].view(np.float32)[0] = _arguments.amplitude(f"{at}: strength", strength)
+                    rows[r, base + 2 : base + 4] = first, last
+        _arguments.integer("filter_size", filter_size, 1, MAX_FILTER_SIZE)
+        if filter_size % 2 == 0:
+            raise ValueError(f"filter_size: expected an odd number, got {filter_size}")
+        plan = cls(rows, size, chains, depth, filter_size, max_cut)
+        given = [[0.0] + [1.0 / chains] * chains] * len(slots) if weights is None else weights
+        table = np.asarray(given, np.float32).reshape(len(slots), -1)
+        if len(slots) and table.shape[1] != chains + 1:
+            raise ValueError(f"weights: expected {chains + 1} numbers per image, got {table.shape[1]}")
+        plan.weights[:] = table if len(slots) else 0
+        return plan
+
+    @property
+    def batch(self) -> int:
+        """Images that the plan is for."""
+        return int(self.rows.shape[0]) // self.views
+
+    @property
+    def stream(self) -> Any:
+        """int32 ``[rows, 4]``: the random stream of each augmented image, from seed, index, epoch and view."""
+        return self.rows[:, :4]
+
+    @property
+    def weights(self) -> Any:
+        """float32 ``[rows, chains + 1]``: lambda_0 (the clean image) to lambda_n; they sum to 1."""
+        return _as_float32(self.rows[:, 4 : 5 + self.chains])
+
+    def _slots(self) -> Any:
+        return self.rows[:, 5 + self.chains :].reshape(self.rows.shape[0], self.chains, self.depth, 4)
+
+    @property
+    def primitive(self) -> Any:
+        """int32 ``[rows, chains, depth]``: 0 identity, 1 spectral, 2 spatial, 3 color, 4 noise."""
+        return self._slots()[..., 0]
+
+    @property
+    def strength(self) -> Any:
+        """float32 ``[rows, chains, depth]``, after the factor alpha. Spectral and noise: standard deviation; spatial:
+        ``sqrt(T)``, so that a displacement is this times the field times the side; color: standard deviation
+        ``sqrt(T)`` of the coefficients."""
+        return _as_float32(self._slots()[..., 1:2])[..., 0]
+
+    @property
+    def first(self) -> Any:
+        """int32 ``[rows, chains, depth]``: first frequency of a color band; 0 elsewhere."""
+        return self._slots()[..., 2]
+
+    @property
+    def last(self) -> Any:
+        """int32 ``[rows, chains, depth]``: last frequency of a color band, or the cut of a spatial slot; else 0."""
+        return self._slots()[..., 3]
+
+    def numpy(self) -> Plan:
+        """The same plan as NumPy on the host (waits for the GPU where there is one)."""
+        rows = self.rows
+        if hasattr(rows, "detach"):
+            rows = rows.detach().cpu().numpy()
+        elif hasattr(rows, "get"):
+            rows = rows.get()
+        return dataclasses.replace(self, rows=np.array(rows, copy=True))
+
+    def torch(self, device: Any = "cpu") -> Plan:
+        """The same plan as a torch tensor on ``device``."""
+        import torch
+
+        rows = self.rows if isinstance(self.rows, torch.Tensor) else torch.from_numpy(self.numpy().rows)
+        return dataclasses.replace(self, rows=rows.to(device))
+
+    def __getitem__(self, images: slice) -> Plan:
+        """The plan of some of the images, all their views."""
+        if not isinstance(images, slice):
+            raise TypeError(f"plan[...]: expected a slice of images, got {type(images).__name__}")
+        words = self.rows.shape[1]
+        rows = self.rows.reshape(self.views, -1, words)[:, images].reshape(-1, words)
+        return dataclasses.replace(self, rows=rows)
+
+    def materialize(self) -> list[Slot]:
+        """Every slot that does something, with its random coefficients as float64 NumPy arrays."""
+        return list(self._materialize())
+
+    def _materialize(self) -> Iterator[Slot]:
+        plan = self.numpy()
+        for row in range(plan.rows.shape[0]):
+            stream = plan.stream[row].view(np.uint32)
+            for chain in range(plan.chains):
+                for j in range(plan.depth):
+                    kind = int(plan.primitive[row, chain, j])
+                    if kind != IDENTITY:
+                        numbers = (float(plan.strength[row, chain, j]), int(plan.first[row, chain, j]))
+                        slot = Slot(row, chain, j, NAMES[kind], *numbers, int(plan.last[row, chain, j]), np.empty(0))
+                        yield dataclasses.replace(slot, coefficients=_coefficients(slot, stream, plan))
+
+    def describe(self, row: int) -> str:
+        """One line a chain for people: what was drawn for an augmented image, with the chain's weight."""
+        plan = self.numpy()
+        weights = plan.weights[row]
+        lines = [] if weights[0] == 0 else [f"{weights[0]:.2f} clean"]
+        for i in range(plan.chains):
+            steps = [_describe(plan, row, i, j) for j in range(plan.depth) if plan.primitive[row, i, j] != IDENTITY]
+            share = "" if weights[i + 1] == 1 else f"{weights[i + 1]:.2f} "
+            lines.append(share + (", ".join(steps) or "identity"))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One slot of a plan with its random coefficients.
+
+    ``coefficients``, float64. Spectral: ``[K, K]`` taps, the central 1 included. Spatial: ``[2, rows, columns]`` modes
+    ``B_ab`` of the two fields u (rows) and v (columns) on the grid, aliases folded, without the factor sqrt(T) x side.
+    Color: ``[3, frequencies]``. Noise: ``[3, H, W]``.
+    """
+
+    row: int
+    chain: int
+    slot: int
+    primitive: str
+    strength: float
+    first: int
+    last: int
+    coefficients: NDArray[np.float64]
+
+
+def _coefficients(slot: Slot, stream: NDArray[np.uint32], plan: Plan) -> NDArray[np.float64]:
+    def normals(count: int, base: int, purpose: str, channel: int = 0) -> NDArray[np.float64]:
+        return random.normals(stream, count, base, slot.chain, slot.slot, purpose, channel)
+
+    height, width = plan.size
+    if slot.primitive == "spectral":
+        side = plan.filter_size
+        taps = slot.strength * normals(side * side, 0, "filter").reshape(side, side)
+        taps[side // 2, side // 2] += 1
+        return taps
+    if slot.primitive == "color":
+        count = slot.last - slot.first + 1
+        return slot.strength * np.stack([normals(count, 0, "color", c) for c in range(3)])
+    if slot.primitive == "noise":
+        rows = [normals(width, row * random.RUN, "noise") for row in range(3 * height)]
+        return slot.strength * np.stack(rows).reshape(3, height, width)
+    std = folded_std(slot.last, height, width)
+    modes = np.zeros((2, *std.shape))
+    for field, purpose in enumerate(("row_shift", "column_shift")):
+        for a in range(1, std.shape[0] + 1):
+            count = np.count_nonzero(std[a - 1])  # the modes of a row inside the disc are the first ones
+            modes[field, a - 1, :count] = std[a - 1, :count] * normals(count, a * random.RUN, purpose)
+    return modes
+
+
+def folded_std(cut: int, height: int, width: int) -> NDArray[np.float64]:
+    """Standard deviations of the modes that a grid can hold, float64 ``[min(cut, H - 2), min(cut, W - 2)]``.
+
+    Mode ``i`` of the law is, on a grid of ``N = side - 1`` intervals, mode ``r = i mod 2N`` if ``r < N``, minus mode
+    ``2N - r`` if ``r > N``, and zero if ``r`` is 0 or N; independent Gaussians add their variances ``1 / (i^2 + j^2)``
+    over the disc ``sqrt(i^2 + j^2) < cut + 1/2`` (METHOD, "Modes above the grid's Nyquist alias").
+    """
+
+    def fold(side: int) -> tuple[NDArray[np.int64], int]:
+        period = 2 * (side - 1)
+        r = np.arange(1, cut + 1) % period
+        return np.where(r > side - 1, period - r, r % (side - 1)), min(cut, side - 2)
+
+    (rows, count_y), (columns, count_x) = fold(height), fold(width)
+    i, j = np.arange(1.0, cut + 1)[:, None], np.arange(1.0, cut + 1)[None, :]
+    square = i * i + j * j
+    variance = np.where(square < (cut + 0.5) ** 2, 1 / square, 0)
+    folded = np.zeros((height, width))
+    np.add.at(folded, (rows[:, None], columns[None, :]), variance)
+    return np.sqrt(folded[1 : count_y + 1, 1 : count_x + 1])
+
+
+def _describe(plan: Plan, row: int, i: int, j: int) -> str:
+    strength, last = plan.strength[row, i, j], plan.last[row, i, j]
+    kind = plan.primitive[row, i, j]
+    if kind == SPATIAL:
+        # Typical shift n sqrt(pi T ln c) / 2 (METHOD, "Spatial"), n^2 = H W.
+        shift = strength * np.sqrt(np.pi * np.log(last) * plan.size[0] * plan.size[1]) / 2
+        return f"spatial c={last} ({shift:.1f} px)"
+    if kind == COLOR:
+        return f"color T={strength**2:.3f} f={plan.first[row, i, j]}..{last}"
+    return f"{NAMES[kind]} σ={strength:.2f}"
+
+
+def row_words(chains: int, depth: int) -> int:
+    """int32 words of a plan's row: stream, weights, slots."""
+    return 5 + chains + 4 * chains * depth
+
+
+def _as_float32(words: Any) -> Any:
+    if hasattr(words, "detach"):  # torch
+        import torch
+
+        return words.view(torch.float32)
+    return words.view(np.float32)

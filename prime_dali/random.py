@@ -1,0 +1,65 @@
+"""The random numbers of a plan, defined a second time in NumPy: Philox4x32-10 and normals from it, in float64.
+
+The kernels (csrc/core/random.h) draw the same words and compute in float32. :mod:`prime_dali.reference` and
+:meth:`Plan.materialize` use this module, so they share no code with what they check.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+RUN = 1024  # counters between two runs of one purpose
+PURPOSES = {"draw": 0, "filter": 1, "row_shift": 2, "column_shift": 3, "color": 4, "noise": 7, "weights": 8, "depth": 9}
+
+Words = NDArray[np.uint32]
+
+
+def philox(counter: NDArray[np.unsignedinteger], key: NDArray[np.unsignedinteger]) -> Words:
+    """Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+
+    Args:
+        counter: uint32 ``[..., 4]``.
+        key: uint32 ``[..., 2]``, broadcast against the counters.
+
+    Returns:
+        uint32 ``[..., 4]``.
+    """
+    mask, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x, y, z, w = np.moveaxis(np.asarray(counter).astype(np.uint64), -1, 0)
+    key0, key1 = np.moveaxis(np.asarray(key).astype(np.uint64), -1, 0)
+    for _ in range(10):
+        first, second = np.uint64(0xD2511F53) * x, np.uint64(0xCD9E8D57) * z
+        x, y, z, w = (second >> shift) ^ y ^ key0, second & mask, (first >> shift) ^ w ^ key1, first & mask
+        key0, key1 = (key0 + np.uint64(0x9E3779B9)) & mask, (key1 + np.uint64(0xBB67AE85)) & mask
+    return np.stack(np.broadcast_arrays(x, y, z, w), -1).astype(np.uint32)
+
+
+def stream(seed: int, index: int, epoch: int, view: int) -> Words:
+    """The four words that name one augmented image: all its random numbers follow from them."""
+    low = 0xFFFFFFFF
+    counter = np.array([index & low, index >> 32 & low, epoch & low, view & low], np.uint64)
+    return philox(counter, np.array([seed & low, seed >> 32 & low], np.uint64))
+
+
+def uniform(words: Words) -> NDArray[np.float64]:
+    """Uniform in (0, 1): the middles of 2^23 equal cells."""
+    return ((words >> np.uint32(9)).astype(np.float64) + 0.5) * 2.0**-23
+
+
+def normals(
+    stream: Words, count: int, base: int, chain: int, slot: int, purpose: str, channel: int = 0
+) -> NDArray[np.float64]:
+    """``count`` independent N(0, 1) of one run, float64 ``[count]``.
+
+    With ``Q = ceil(count / 4)``, number ``k`` is lane ``k // Q`` of the Box-Muller transform of block ``base + k % Q``.
+    """
+    blocks = -(-count // 4)
+    place = chain << 16 | slot << 8 | (PURPOSES[purpose] + channel)
+    counter = np.zeros((blocks, 4), np.uint32)
+    counter[:, 0] = base + np.arange(blocks)
+    counter[:, 1], counter[:, 2], counter[:, 3] = place, stream[2], stream[3]
+    u = uniform(philox(counter, stream[:2]))
+    radius, angle = np.sqrt(-2 * np.log(u[:, 0::2])), 2 * np.pi * u[:, 1::2]
+    lanes = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).reshape(blocks, 4)
+    return lanes.T.reshape(-1)[:count]

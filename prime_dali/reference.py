@@ -1,0 +1,100 @@
+"""PRIME as its equations say it, in float64 NumPy: slow, plain, and what every kernel is compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .plan import Plan, Slot
+
+Array = NDArray[np.float64]
+
+
+def apply(images: Any, plan: Plan) -> Array:
+    """Augment a batch as ``plan`` says (Algorithm 1 of the paper).
+
+    Args:
+        images: NumPy or CPU torch ``[N, 3, H, W]``, uint8 (divided by 255) or floating in [0, 1].
+        plan: A plan for these images.
+
+    Returns:
+        float64 ``[views * N, 3, H, W]``: ``x + sum_i lambda_i (chain_i - x)``.
+
+    Raises:
+        ValueError: The images are not ``[N, 3, H, W]`` of the plan's batch and size.
+    """
+    if hasattr(images, "detach"):
+        images = images.detach()
+        images = (images.double() if images.is_floating_point() else images).cpu().numpy()
+    images = np.asarray(images)
+    expected = (plan.batch, 3, *plan.size)
+    if images.shape != expected:
+        raise ValueError(f"images: expected shape {list(expected)} as the plan says, got {list(images.shape)}")
+    x = images / 255.0 if images.dtype == np.uint8 else images.astype(np.float64)
+    plan = plan.numpy()
+    chains = {}
+    for slot in plan.materialize():
+        start = chains.get((slot.row, slot.chain))
+        chains[slot.row, slot.chain] = apply_slot(x[slot.row % plan.batch] if start is None else start, slot)
+    out = np.concatenate([x] * plan.views)
+    for (row, chain), end in chains.items():
+        out[row] += float(plan.weights[row, chain + 1]) * (end - x[row % plan.batch])
+    return out
+
+
+def apply_slot(x: Array, slot: Slot) -> Array:
+    """One primitive on one image, float64 ``[3, H, W]`` in [0, 1], clipped to [0, 1]."""
+    function = {"spectral": spectral, "spatial": spatial, "color": color, "noise": noise}[slot.primitive]
+    return np.clip(function(x, slot), 0, 1)
+
+
+def spectral(x: Array, slot: Slot) -> Array:
+    """``y = x * (delta + w)``: depthwise filter, zero padding (paper, eq. "spectral_domain").
+
+    Written as a correlation; the taps are independent and identically distributed, so it is the same law.
+    """
+    taps = slot.coefficients
+    radius = taps.shape[0] // 2
+    padded = np.pad(x, ((0, 0), (radius, radius), (radius, radius)))
+    height, width = x.shape[1:]
+    return np.sum(
+        [tap * padded[:, ky : ky + height, kx : kx + width] for (ky, kx), tap in np.ndenumerate(taps)],
+        axis=0,
+    )
+
+
+def displacement(slot: Slot, height: int, width: int) -> Array:
+    """``(dy, dx)`` in pixels, float64 ``[2, H, W]``: ``sqrt(T) x side x sum B_ab sin(pi a r1) sin(pi b r2)``."""
+    rows, columns = slot.coefficients.shape[1:]
+    sine_y = np.sin(np.pi * np.outer(np.arange(height), np.arange(1, rows + 1)) / (height - 1))
+    sine_x = np.sin(np.pi * np.outer(np.arange(width), np.arange(1, columns + 1)) / (width - 1))
+    fields = sine_y @ slot.coefficients @ sine_x.T
+    return slot.strength * np.array([height, width])[:, None, None] * fields
+
+
+def spatial(x: Array, slot: Slot) -> Array:
+    """``y(r) = x(r - d(r))``, bilinear, coordinates clamped to the image (METHOD, "Spatial")."""
+    height, width = x.shape[1:]
+    dy, dx = displacement(slot, height, width)
+    yy = np.clip(np.arange(height)[:, None] - dy, 0, height - 1)
+    xx = np.clip(np.arange(width)[None, :] - dx, 0, width - 1)
+    y0, x0 = np.floor(yy).astype(int), np.floor(xx).astype(int)
+    y1, x1 = np.minimum(y0 + 1, height - 1), np.minimum(x0 + 1, width - 1)
+    wy, wx = yy - y0, xx - x0
+    top = (1 - wx) * x[:, y0, x0] + wx * x[:, y0, x1]
+    bottom = (1 - wx) * x[:, y1, x0] + wx * x[:, y1, x1]
+    return (1 - wy) * top + wy * bottom
+
+
+def color(x: Array, slot: Slot) -> Array:
+    """``y = x + sum_f b_f sin(pi f x)`` per channel (paper, eq. "color_transform")."""
+    frequencies = np.arange(slot.first, slot.last + 1)
+    waves = [b[:, None, None] * np.sin(np.pi * f * x) for f, b in zip(frequencies, slot.coefficients.T, strict=True)]
+    return x + np.sum(waves, axis=0)
+
+
+def noise(x: Array, slot: Slot) -> Array:
+    """``y = x + e`` (paper, section "PRIME")."""
+    return x + slot.coefficients

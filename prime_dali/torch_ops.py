@@ -1,0 +1,174 @@
+"""The torch door: typed wrappers of the operators in csrc/torch, with their fake (shape) kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import _arguments
+from .config import PrimeConfig
+from .plan import Plan
+
+_FOLDER = Path(__file__).parent
+DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
+
+
+def _load() -> bool:
+    """Load the operators; True if those for CUDA are there too."""
+    if not (_FOLDER / "_torch.abi3.so").exists():
+        raise ImportError("prime_dali was built without torch; install torch >= 2.10 and build it again (see README)")
+    torch.ops.load_library(str(_FOLDER / "_torch.abi3.so"))
+    cuda = _FOLDER / "_torch_cuda.abi3.so"
+    if torch.version.cuda is None or not cuda.exists():
+        return False
+    torch.ops.load_library(str(cuda))
+    return True
+
+
+HAS_CUDA = _load()
+
+
+@torch.library.register_fake("prime_dali::sample")
+def _sample_fake(
+    index: torch.Tensor, epoch: torch.Tensor, seed: int, views: list[int], law: list[float]
+) -> torch.Tensor:
+    chains, depth = int(law[2]), int(law[3])
+    return index.new_empty((len(views) * index.shape[0], 5 + chains + 4 * chains * depth), dtype=torch.int32)
+
+
+@torch.library.register_fake("prime_dali::apply")
+def _apply_fake(
+    images: torch.Tensor, plan: torch.Tensor, chains: int, depth: int, filter: int, max_cut: int,
+    out_dtype: torch.dtype, mean: list[float], scale: list[float], channels_last: bool, threads: int,
+) -> torch.Tensor:  # fmt: skip
+    rows, (height, width) = plan.shape[0], images.shape[2:]
+    if channels_last:
+        return images.new_empty((rows, height, width, 3), dtype=out_dtype).permute(0, 3, 1, 2)
+    return images.new_empty((rows, 3, height, width), dtype=out_dtype)
+
+
+def _check_device(argument: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type == "cpu" or (tensor.device.type == "cuda" and HAS_CUDA):
+        return
+    if tensor.device.type == "cuda":
+        raise ValueError(f"{argument}: on {tensor.device}, but prime_dali was built without CUDA; see prime-dali doctor")
+    raise ValueError(f"{argument}: expected a CPU or CUDA tensor, got one on {tensor.device}")
+
+
+def sample(
+    config: PrimeConfig, index: torch.Tensor, *, size: tuple[int, int], seed: int, epoch: Any, view: Any
+) -> Plan:
+    """:func:`prime_dali.sample` for torch."""
+    height, width = _arguments.image_size("size", size)
+    if index.dtype != torch.int64 or index.dim() != 1:
+        raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
+    _check_device("index", index)
+    if isinstance(epoch, torch.Tensor):
+        if epoch.dtype != torch.int64 or epoch.dim() > 1 or (epoch.dim() == 1 and epoch.shape != index.shape):
+            raise TypeError(
+                f"epoch: expected an int, or int64 [] or [{index.shape[0]}], got {epoch.dtype} {list(epoch.shape)}"
+            )
+        if epoch.device != index.device:
+            raise ValueError(f"epoch: expected a tensor on {index.device} like index, got one on {epoch.device}")
+    else:
+        epoch = torch.full((), _arguments.epoch(epoch), dtype=torch.int64, device=index.device)
+    views = _arguments.views(view)
+    law = config.law(height, width)
+    rows = torch.ops.prime_dali.sample(index.contiguous(), epoch.contiguous(), _arguments.seed(seed), views, law)
+    return Plan(rows, (height, width), config.chains, config.depth, config.spectral_size, config.max_cut, len(views))
+
+
+def apply(
+    images: torch.Tensor,
+    plan: Plan,
+    *,
+    out_dtype: torch.dtype | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    channels_last: bool | None = None,
+) -> torch.Tensor:
+    """Augment torch images as ``plan`` says.
+
+    Args:
+        images: ``[N, 3, H, W]`` (any strides) or ``[3, H, W]`` for a plan of one image; uint8 in 0..255, or float16,
+            bfloat16 or float32 in [0, 1]; H and W from 8 to 4096.
+        plan: From :func:`prime_dali.sample`, on the same device, for N images of this size.
+        out_dtype: One of the input dtypes. None: the dtype of ``images``, or float32 where uint8 images are
+            normalised. uint8 is rounded to nearest.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
+        channels_last: Memory format of the output. None: that of ``images``.
+
+    Returns:
+        ``[views * N, 3, H, W]`` (or ``[3, H, W]``) on the same device; for CUDA, on the current stream.
+
+    Raises:
+        TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. Pixel
+            values are checked on the CPU; on CUDA and under ``torch.compile``, where reading them back would wait for
+            the device, a pixel outside [0, 1] comes out as NaN.
+    """
+    if not isinstance(images, torch.Tensor):
+        raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
+    if not isinstance(plan.rows, torch.Tensor):
+        raise TypeError(f"plan: expected a plan of torch tensors, got {type(plan.rows).__name__}; use plan.torch(device)")
+    check_dtype("images", images.dtype)
+    single = images.dim() == 3
+    batch = images.unsqueeze(0) if single else images
+    if batch.dim() != 4 or batch.shape[1] != 3:
+        raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
+    _check_device("images", images)
+    if images.requires_grad:
+        raise ValueError("images: expected no gradient (PRIME is not differentiable), got requires_grad=True")
+    size = _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
+    if size != plan.size:
+        raise ValueError(f"plan: drawn for images of {plan.size[0]} x {plan.size[1]}, got {size[0]} x {size[1]}")
+    if plan.rows.device != images.device:
+        raise ValueError(f"plan: expected on {images.device} like images, got {plan.rows.device}; use plan.torch(device)")
+    if plan.batch != batch.shape[0]:
+        raise ValueError(f"plan: drawn for {plan.batch} images, got {batch.shape[0]}")
+    if single and plan.views != 1:
+        raise ValueError(f"plan: expected one view for a [3, H, W] image, got {plan.views}")
+    dtype, means, scales = output_format(images.dtype, out_dtype, mean, std)
+    if images.dtype.is_floating_point and images.device.type == "cpu" and not torch.compiler.is_compiling():
+        _check_values(batch)
+    if channels_last is None:
+        strides = batch.stride()
+        channels_last = not batch.is_contiguous() and strides[1] < strides[3]
+    elif not isinstance(channels_last, bool):
+        raise TypeError(f"channels_last: expected True, False or None, got {channels_last!r}")
+    out = torch.ops.prime_dali.apply(
+        batch, plan.rows, plan.chains, plan.depth, plan.filter_size, plan.max_cut, dtype, means, scales,
+        channels_last, torch.get_num_threads() if images.device.type == "cpu" else 1,
+    )  # fmt: skip
+    return out[0] if single else out
+
+
+def check_dtype(argument: str, dtype: Any) -> None:
+    """TypeError unless ``dtype`` is one that images can have."""
+    if dtype not in DTYPES:
+        raise TypeError(f"{argument}: expected uint8, float16, bfloat16 or float32, got {dtype}")
+
+
+def output_format(
+    dtype: torch.dtype, out_dtype: torch.dtype | None, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> tuple[torch.dtype, list[float], list[float]]:
+    """``(dtype, mean, 1 / std)`` of the output, checked; empty lists where nothing is normalised."""
+    means, scales = _arguments.normalization(mean, std)
+    if out_dtype is None:
+        out_dtype = torch.float32 if means and dtype == torch.uint8 else dtype
+    check_dtype("out_dtype", out_dtype)
+    if means and out_dtype == torch.uint8:
+        raise ValueError("out_dtype: expected a floating dtype for normalised images, got torch.uint8")
+    return out_dtype, means, scales
+
+
+def _check_values(images: torch.Tensor) -> None:
+    if images.numel() == 0:
+        return
+    low, high = (float(v) for v in torch.aminmax(images))
+    if not (low >= 0 and high <= 1):  # also when they are NaN
+        raise ValueError(f"images: expected finite values in [0, 1], got {low:g} to {high:g}")
