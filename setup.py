@@ -1,6 +1,6 @@
 """Compiles csrc/ with ninja: a core without torch or Python in it, and the bindings that link it.
 
-PRIME_DALI_CUDA=auto|1|0         auto (default): compile CUDA sources where a CUDA compiler is found (a GPU need not be);
+PRIME_DALI_CUDA=auto|1|0         auto (default): compile CUDA sources where a CUDA compiler is found, GPU or not;
                                  1: fail without one; 0: never
 PRIME_DALI_CUDA_ARCHS=80;90      compute capabilities (default: all that the compiler and the package know);
                                  PTX of the last one serves newer GPUs
@@ -55,26 +55,35 @@ def find_cuda() -> Cuda | None:
     # nvcc on PATH may be a wrapper: ask it where its toolkit is.
     dry = subprocess.run([nvcc, "--dryrun", "-c", "x.cu"], capture_output=True, text=True, cwd=ROOT / "csrc").stderr
     top = Path(home) if home else Path(match[1]) if (match := re.search(r"^#\$ TOP=(\S+)", dry, re.M)) else None
-    found = [] if top is None else [
-        p for p in (top / "lib64", top / "targets" / f"{platform.machine()}-linux" / "lib", top / "lib")
-        if (p / "libcudart_static.a").exists()
-    ]
+    found = (
+        []
+        if top is None
+        else [
+            p
+            for p in (top / "lib64", top / "targets" / f"{platform.machine()}-linux" / "lib", top / "lib")
+            if (p / "libcudart_static.a").exists()
+        ]
+    )
     if top is None or not found:
         message = f"{nvcc} belongs to no complete CUDA toolkit (libcudart_static.a not found; set CUDA_HOME)"
         if wish == "1":
             raise SystemExit(f"PRIME_DALI_CUDA=1: {message}")
         print(f"prime-dali: building without CUDA: {message}", file=sys.stderr)
         return None
-    version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout)
-    known = re.findall(r"compute_(\d+)", subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout)
+    version = re.search(r"release ([\d.]+)", output(nvcc, "--version"))
+    known = re.findall(r"compute_(\d+)", output(nvcc, "--list-gpu-arch"))
     wanted = os.environ.get("PRIME_DALI_CUDA_ARCHS")
     if wanted:
         architectures = tuple(a.strip().replace(".", "") for a in wanted.split(";"))
         if unknown := [a for a in architectures if a not in known]:
-            raise SystemExit(f"PRIME_DALI_CUDA_ARCHS: {nvcc} does not know {', '.join(unknown)}; it knows {', '.join(known)}")
+            raise SystemExit(f"PRIME_DALI_CUDA_ARCHS: expected some of {' '.join(known)}, got {' '.join(unknown)}")
     else:
         architectures = tuple(a for a in ARCHITECTURES if a in known)
     return Cuda(nvcc, found[0], top / "include", version[1] if version else "unknown", architectures)
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def find_torch() -> Path | None:
@@ -125,9 +134,15 @@ def write_ninja(ninja, names: list[str]) -> None:
     # No contraction but the explicit one: see csrc/core/math.h.
     cpu = f"-ffp-contract=off -fno-math-errno -fno-trapping-math {f'-march={march}' if march else ''}"
     ninja.variable("ninja_required_version", "1.5")
-    ninja.rule("cxx", f"{os.environ.get('CXX', 'c++')} {common} $flags -MD -MF $out.d -c $in -o $out", depfile="$out.d", deps="gcc",
-               description="C++ $in")
-    ninja.rule("link", f"{os.environ.get('CXX', 'c++')} -shared -Wl,--gc-sections -o $out $in $flags", description="link $out")
+    cxx = os.environ.get("CXX", "c++")
+    ninja.rule(
+        "cxx",
+        f"{cxx} {common} $flags -MD -MF $out.d -c $in -o $out",
+        depfile="$out.d",
+        deps="gcc",
+        description="C++ $in",
+    )
+    ninja.rule("link", f"{cxx} -shared -Wl,--gc-sections -o $out $in $flags", description="link $out")
 
     def compile_(sources: list[Path], rule: str, flags: str, suffix: str = "") -> list[str]:
         objects = []
@@ -141,8 +156,14 @@ def write_ninja(ninja, names: list[str]) -> None:
     if CUDA:
         gencode = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in CUDA.architectures]
         gencode.append("-gencode=arch=compute_{0},code=compute_{0}".format(CUDA.architectures[-1]))
-        ninja.rule("nvcc", f"{CUDA.nvcc} -std=c++17 -O3 --fmad=false --threads 0 -Xcompiler -fPIC,-fvisibility=hidden,-Wall "
-                   f"{' '.join(gencode)} -MD -MF $out.d -c $in -o $out", depfile="$out.d", deps="gcc", description="CUDA $in")
+        ninja.rule(
+            "nvcc",
+            f"{CUDA.nvcc} -std=c++17 -O3 --fmad=false --threads 0 -Xcompiler -fPIC,-fvisibility=hidden,-Wall "
+            f"{' '.join(gencode)} -MD -MF $out.d -c $in -o $out",
+            depfile="$out.d",
+            deps="gcc",
+            description="CUDA $in",
+        )
         core["cuda"] = compile_(sorted((ROOT / "csrc/cuda").glob("*.cu")), "nvcc", "")
         link_core["cuda"] = f"-L{CUDA.library} -lcudart_static -ldl -lrt -lpthread -Wl,--exclude-libs,ALL"
 
@@ -153,14 +174,18 @@ def write_ninja(ninja, names: list[str]) -> None:
 
             flags = f"-isystem {sysconfig.get_path('include')} -isystem {pybind11.get_include()}"
             if CUDA and device == "cuda":
-                flags += (f" '-DPRIME_CUDA_VERSION=\"{CUDA.version}\"'"
-                          f" '-DPRIME_CUDA_ARCHITECTURES=\"{' '.join(CUDA.architectures)}\"'")
+                flags += (
+                    f" '-DPRIME_CUDA_VERSION=\"{CUDA.version}\"'"
+                    f" '-DPRIME_CUDA_ARCHITECTURES=\"{' '.join(CUDA.architectures)}\"'"
+                )
             source, link = f"csrc/arrays/module{'_cuda' if device == 'cuda' else ''}.cpp", ""
         else:
             assert TORCH is not None
             include = TORCH / "include"
-            flags = (f"-DTORCH_TARGET_VERSION={TORCH_TARGET} {'-DUSE_CUDA' if device == 'cuda' else ''}"
-                     f" -isystem {include} -isystem {include / 'torch/csrc/api/include'}")
+            flags = (
+                f"-DTORCH_TARGET_VERSION={TORCH_TARGET} {'-DUSE_CUDA' if device == 'cuda' else ''}"
+                f" -isystem {include} -isystem {include / 'torch/csrc/api/include'}"
+            )
             source = f"csrc/torch/ops{'_cuda' if device == 'cuda' else ''}.cpp"
             link = f"-L{TORCH / 'lib'} -ltorch_cpu {'-ltorch_cuda' if device == 'cuda' else ''}"
         binding = compile_([ROOT / source], "cxx", flags)

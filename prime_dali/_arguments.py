@@ -22,9 +22,9 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
 
 def integer(argument: str, value: Any, low: int, high: int) -> int:
     """``value`` if it is an int in ``[low, high]``; TypeError or ValueError otherwise. A bool is not an int here."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "__index__")):
         raise TypeError(f"{argument}: expected an int, got {type(value).__name__} ({value!r})")
-    number = value.__index__()
+    number = value if isinstance(value, int) else value.__index__()
     if not low <= number <= high:
         raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
     return number

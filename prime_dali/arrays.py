@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,8 @@ def sample(config: PrimeConfig, index: Any, *, size: tuple[int, int], seed: int,
     else:
         epoch, other = _as_array("epoch", epoch)
         if epoch.dtype != np.int64 or epoch.shape not in ((), index.shape):
-            raise TypeError(f"epoch: expected an int, or int64 [] or {list(index.shape)}, got {epoch.dtype} {list(epoch.shape)}")
+            got = f"{epoch.dtype} {list(epoch.shape)}"
+            raise TypeError(f"epoch: expected an int, or int64 [] or {list(index.shape)}, got {got}")
         if other is not xp:
             raise ValueError(f"epoch: expected {xp.__name__} like index, got {other.__name__}")
         epoch = xp.ascontiguousarray(epoch)
@@ -98,7 +98,8 @@ def apply(
     if _arguments.image_size("array", (height, width)) != plan.size:
         raise ValueError(f"plan: drawn for images of {plan.size[0]} x {plan.size[1]}, got {height} x {width}")
     if type(plan.rows) is not xp.ndarray:
-        raise ValueError(f"plan: expected a plan of {xp.__name__} arrays like the images, got {type(plan.rows).__name__}")
+        got = type(plan.rows).__name__
+        raise ValueError(f"plan: expected a plan of {xp.__name__} arrays like the images, got {got}")
     if plan.batch != batch:
         raise ValueError(f"plan: drawn for {plan.batch} images, got {batch}")
     means, scales = _arguments.normalization(mean, std)
@@ -159,7 +160,8 @@ def _cupy(argument: str) -> Any:
         import cupy
     except ImportError as error:
         raise ImportError(
-            f"{argument} is in CUDA memory and CuPy is not installed: pip install 'prime-dali[cupy-cuda13]' (or cupy-cuda12)"
+            f"{argument} is in CUDA memory and CuPy is not installed: "
+            "pip install 'prime-dali[cupy-cuda13]' (or cupy-cuda12)"
         ) from error
     return cupy
 
@@ -187,7 +189,8 @@ def _strides(array: Any, layout: str) -> list[int]:
 
 def _dtype_number(argument: str, dtype: Any) -> int:
     if dtype.name not in _DTYPES or dtype.byteorder == ">":
-        raise TypeError(f"{argument}: expected {', '.join(_DTYPES)} in native byte order, got {dtype.str} ({dtype.name})")
+        expected = f"{', '.join(_DTYPES)} in native byte order"
+        raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name})")
     return _DTYPES.index(dtype.name)
 
 

@@ -97,9 +97,9 @@ class PRIME(torch.nn.Module):
         rank, ranks = 0, 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        start = self.counter.to(device)
+        index = (self.counter.to(device) + torch.arange(images, device=device)) * ranks + rank
         self.counter += images
-        return (start + torch.arange(images, device=device)) * ranks + rank
+        return index
 
     def extra_repr(self) -> str:
         """The settings, for ``print(module)``."""

@@ -250,7 +250,7 @@ def _coefficients(slot: Slot, stream: NDArray[np.uint32], plan: Plan) -> NDArray
     modes = np.zeros((2, *std.shape))
     for field, purpose in enumerate(("row_shift", "column_shift")):
         for a in range(1, std.shape[0] + 1):
-            count = np.count_nonzero(std[a - 1])  # the modes of a row inside the disc are the first ones
+            count = int(np.count_nonzero(std[a - 1]))  # the modes of a row inside the disc are the first ones
             modes[field, a - 1, :count] = std[a - 1, :count] * normals(count, a * random.RUN, purpose)
     return modes
 

@@ -34,7 +34,7 @@ def apply(images: Any, plan: Plan) -> Array:
         raise ValueError(f"images: expected shape {list(expected)} as the plan says, got {list(images.shape)}")
     x = images / 255.0 if images.dtype == np.uint8 else images.astype(np.float64)
     plan = plan.numpy()
-    chains = {}
+    chains: dict[tuple[int, int], Array] = {}
     for slot in plan.materialize():
         start = chains.get((slot.row, slot.chain))
         chains[slot.row, slot.chain] = apply_slot(x[slot.row % plan.batch] if start is None else start, slot)

@@ -42,7 +42,7 @@ def _sample_fake(
 @torch.library.register_fake("prime_dali::apply")
 def _apply_fake(
     images: torch.Tensor, plan: torch.Tensor, chains: int, depth: int, filter: int, max_cut: int,
-    out_dtype: torch.dtype, mean: list[float], scale: list[float], channels_last: bool, threads: int,
+    out_dtype: torch.dtype, mean: list[float], scale: list[float], channels_last: bool,
 ) -> torch.Tensor:  # fmt: skip
     rows, (height, width) = plan.shape[0], images.shape[2:]
     if channels_last:
@@ -54,7 +54,7 @@ def _check_device(argument: str, tensor: torch.Tensor) -> None:
     if tensor.device.type == "cpu" or (tensor.device.type == "cuda" and HAS_CUDA):
         return
     if tensor.device.type == "cuda":
-        raise ValueError(f"{argument}: on {tensor.device}, but prime_dali was built without CUDA; see prime-dali doctor")
+        raise ValueError(f"{argument}: on {tensor.device}, but this build has no CUDA; see prime-dali doctor")
     raise ValueError(f"{argument}: expected a CPU or CUDA tensor, got one on {tensor.device}")
 
 
@@ -114,7 +114,8 @@ def apply(
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
     if not isinstance(plan.rows, torch.Tensor):
-        raise TypeError(f"plan: expected a plan of torch tensors, got {type(plan.rows).__name__}; use plan.torch(device)")
+        got = type(plan.rows).__name__
+        raise TypeError(f"plan: expected a plan of torch tensors, got {got}; use plan.torch(device)")
     check_dtype("images", images.dtype)
     single = images.dim() == 3
     batch = images.unsqueeze(0) if single else images
@@ -127,7 +128,8 @@ def apply(
     if size != plan.size:
         raise ValueError(f"plan: drawn for images of {plan.size[0]} x {plan.size[1]}, got {size[0]} x {size[1]}")
     if plan.rows.device != images.device:
-        raise ValueError(f"plan: expected on {images.device} like images, got {plan.rows.device}; use plan.torch(device)")
+        devices = f"expected on {images.device} like images, got {plan.rows.device}"
+        raise ValueError(f"plan: {devices}; use plan.torch(device)")
     if plan.batch != batch.shape[0]:
         raise ValueError(f"plan: drawn for {plan.batch} images, got {batch.shape[0]}")
     if single and plan.views != 1:
@@ -141,8 +143,7 @@ def apply(
     elif not isinstance(channels_last, bool):
         raise TypeError(f"channels_last: expected True, False or None, got {channels_last!r}")
     out = torch.ops.prime_dali.apply(
-        batch, plan.rows, plan.chains, plan.depth, plan.filter_size, plan.max_cut, dtype, means, scales,
-        channels_last, torch.get_num_threads() if images.device.type == "cpu" else 1,
+        batch, plan.rows, plan.chains, plan.depth, plan.filter_size, plan.max_cut, dtype, means, scales, channels_last
     )  # fmt: skip
     return out[0] if single else out
 

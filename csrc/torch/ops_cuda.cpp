@@ -25,7 +25,7 @@ Tensor sample(const Tensor& index, const Tensor& epoch, int64_t seed, std::vecto
 }
 
 Tensor apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t depth, int64_t filter, int64_t max_cut, ScalarType out_dtype,
-             std::vector<double> mean, std::vector<double> scale, bool channels_last, int64_t) {
+             std::vector<double> mean, std::vector<double> scale, bool channels_last) {
   const Context context(images);
   Apply call(images, plan, chains, depth, filter, max_cut, out_dtype, mean, scale, channels_last);
   if (call.args.rows == 0) return call.out;

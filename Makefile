@@ -1,0 +1,41 @@
+# `make demo` and `make test` each make their own virtual environment and install what they need.
+# make PYTHON=python3.12 ...   another interpreter (3.10 or newer)
+# make DALI=dali-cuda12 ...    DALI for CUDA 12 (default: what the driver says, else CUDA 13)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p')
+DALI ?= $(if $(filter 12,$(CUDA_MAJOR)),dali-cuda12,dali-cuda13)
+CUPY := $(if $(CUDA_MAJOR),$(comma)$(subst dali,cupy,$(DALI)))
+comma := ,
+CODE := $(shell find csrc -type f) setup.py pyproject.toml
+
+.PHONY: demo test lint format clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/installed
+	$(BIN)/prime-dali demo --out out/demo
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Build isolation would download a second torch; the one in the environment serves to build and to run.
+$(VENV)/installed: $(CODE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet "setuptools>=77" "ninja>=1.11" "pybind11>=2.12" "torch>=2.10"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[dev,$(DALI)$(CUPY)]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build out *.egg-info prime_dali/*.so

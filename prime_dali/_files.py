@@ -1,0 +1,105 @@
+"""Reading photographs and writing results: no silent holes, no half-written files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+PHOTO_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+Report = Callable[[str], None]
+
+
+class PhotoError(ValueError):
+    """A photograph that cannot be read; the message names the file."""
+
+
+def find_photos(paths: list[Path]) -> list[Path]:
+    """The files among ``paths`` and the photographs in the folders among them, sorted within each folder.
+
+    Raises:
+        FileNotFoundError: A path does not exist, or a folder holds no photograph.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in PHOTO_SUFFIXES and p.is_file())
+            if not inside:
+                raise FileNotFoundError(f"{path}: expected photographs ({', '.join(PHOTO_SUFFIXES)}), found none")
+            found += inside
+        elif path.exists():
+            found.append(path)
+        else:
+            raise FileNotFoundError(f"{path}: no such file or folder")
+    return found
+
+
+def read_photo(path: Path, size: int | None = None) -> NDArray[np.uint8]:
+    """A photograph as RGB uint8 ``[H, W, 3]``, or with ``size`` its centre square resized to that many pixels.
+
+    Raises:
+        PhotoError: The file is no image that Pillow reads.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            rgb = image.convert("RGB")
+            if size is not None:
+                rgb = ImageOps.fit(rgb, (size, size), Image.Resampling.BICUBIC)
+            return np.asarray(rgb)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise PhotoError(f"{path}: not a readable image ({error})") from error
+
+
+def readable_photos(paths: list[Path], on_error: str, report: Report) -> list[Path]:
+    """Those of ``paths`` that Pillow can decode.
+
+    Args:
+        paths: Files.
+        on_error: ``"fail"``: the first bad file raises. ``"skip"``: each is reported by name and left out.
+        report: Called with one line a bad file, and one with their number.
+
+    Raises:
+        PhotoError: A bad file under ``"fail"``, or no good one at all.
+    """
+    good: list[Path] = []
+    for path in paths:
+        try:
+            read_photo(path)
+            good.append(path)
+        except PhotoError as error:
+            if on_error == "fail":
+                raise
+            report(f"skipped {error}")
+    if len(good) < len(paths):
+        report(f"skipped {len(paths) - len(good)} of {len(paths)} files")
+    if not good:
+        raise PhotoError("no readable photograph is left")
+    return good
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside ``path`` to write to; it takes the place of ``path`` when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

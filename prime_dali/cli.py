@@ -1,0 +1,118 @@
+"""``prime-dali``: doctor, demo and gallery."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import __version__, _arguments
+from .config import LAWS, MIXINGS, PrimeConfig, preset
+
+Parser = argparse.ArgumentParser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is 0, 1 for a bad input (one line on stderr), or 2 for bad usage."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
+        print(f"prime-dali {options.command}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="prime-dali", description="PRIME data augmentation for robust image classifiers.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    doctor = commands.add_parser("doctor", help="what was built, found and usable, and how to get what is missing")
+    doctor.set_defaults(run=_doctor)
+
+    demo = commands.add_parser("demo", help="photographs through a DALI pipeline with PRIME", formatter_class=_Defaults)
+    demo.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
+    demo.add_argument("--photos", type=Path, help="a folder; none: those of scikit-image and -learn")
+    demo.add_argument("--batch", type=_whole(1, 65536), default=32, help="images a batch")
+    demo.add_argument("--batches", type=_whole(1, 10**9), default=20, help="batches to time")
+    demo.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="where the pipeline runs")
+    _add_config(demo)
+    demo.set_defaults(run=_demo)
+
+    gallery = commands.add_parser("gallery", help="a picture of what PRIME does", formatter_class=_Defaults)
+    gallery.add_argument("photos", type=Path, nargs="*", help="files and folders; none: those of the demo")
+    gallery.add_argument("--out", type=Path, default=Path("out/gallery.png"), help="the PNG to write")
+    _add_config(gallery)
+    gallery.set_defaults(run=_gallery)
+    return parser
+
+
+class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
+    pass
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            return _arguments.integer("value", int(text), low, high)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {high}, got {text!r}") from None
+
+    return parse
+
+
+def _add_config(parser: Parser) -> None:
+    parser.add_argument("--preset", choices=("imagenet", "cifar"), default="imagenet", help="the distributions")
+    parser.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
+    parser.add_argument("--law", choices=LAWS, help="law of spatial strengths; without it as --mixing implies")
+    parser.add_argument("--alpha", type=float, default=1.0, help="scale of every amplitude")
+    parser.add_argument("--size", type=_whole(8, _arguments.MAX_SIDE), default=224, help="side of the images, pixels")
+    parser.add_argument("--seed", type=_whole(0, 2**31 - 1), default=0, help="names all random draws")
+    parser.add_argument("--on-error", choices=("fail", "skip"), default="fail", help="what an unreadable photo does")
+
+
+def _config(options: argparse.Namespace) -> PrimeConfig:
+    return preset(options.preset).replace(mixing=options.mixing, spatial_law=options.law, alpha=options.alpha)
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from . import doctor
+
+    print(doctor.report())
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from . import demo
+    from ._files import find_photos
+
+    photos = find_photos([options.photos]) if options.photos else demo.shipped_photos()
+    settings = demo.Settings(
+        config=_config(options), out=options.out, photos=photos, size=options.size, batch=options.batch,
+        batches=options.batches, seed=options.seed, device=options.device, on_error=options.on_error,
+    )  # fmt: skip
+    demo.run(settings, print, _tqdm())
+
+
+def _gallery(options: argparse.Namespace) -> None:
+    from . import demo, gallery
+    from ._files import find_photos, read_photo, readable_photos
+
+    found = find_photos(options.photos) if options.photos else demo.shipped_photos()
+    photos = [read_photo(path, options.size) for path in readable_photos(found, options.on_error, print)]
+    gallery.save_gallery(photos, _config(options), options.out, seed=options.seed)
+    print(f"wrote {options.out}")
+
+
+def _tqdm() -> Any:
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError("the progress bar needs tqdm: pip install 'prime-dali[demo]'") from error
+    return tqdm
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

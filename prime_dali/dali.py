@@ -1,0 +1,139 @@
+"""The DALI door: PRIME as one line of a pipeline definition.
+
+::
+
+    @pipeline_def(batch_size=256, num_threads=8, device_id=0)
+    def training_pipeline():
+        jpegs, labels = fn.readers.file(file_root=..., random_shuffle=True)
+        images = fn.decoders.image_random_crop(jpegs, device="mixed")
+        images = fn.resize(images, size=(224, 224))
+        return prime_dali.dali.prime(images, "imagenet", seed=1, mean=..., std=...), labels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _arguments, arrays
+from .config import PrimeConfig, as_config
+
+try:
+    from nvidia.dali import fn
+    from nvidia.dali import types as dali_types
+    from nvidia.dali.data_node import DataNode
+except ImportError as error:
+    raise ImportError(
+        "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]' (or dali-cuda12)"
+    ) from error
+
+types: Any = dali_types  # its members are made at run time
+
+_LAYOUTS = {"HWC": "NHWC", "CHW": "NCHW"}
+
+
+def prime(
+    images: DataNode,
+    config: PrimeConfig | str = "imagenet",
+    *,
+    index: DataNode | None = None,
+    epoch: DataNode | int = 0,
+    seed: int = 0,
+    views: int = 1,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    out_dtype: Any = None,
+    layout: str = "HWC",
+    out_layout: str | None = None,
+) -> Any:
+    """Augment the images of a pipeline with PRIME, one kernel call a batch.
+
+    CPU images are processed as NumPy arrays, GPU images as CuPy arrays on DALI's own stream.
+
+    Args:
+        images: uint8, float16 or float32 (floats in [0, 1]), ``layout``, all of one size, H and W from 8 to 4096.
+        config: The distributions, or the name of a preset.
+        index: int64 scalars, each image's own number in the data set. The result then depends on it, the seed and
+            the epoch alone. None: random numbers of DALI's own generator, seeded with ``seed``; it is part of DALI's
+            checkpoints.
+        epoch: An int from 0, or int64 scalars.
+        seed: The run's seed.
+        views: 1, or 3: clean, augmented, augmented.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
+        out_dtype: ``types.UINT8``, ``FLOAT16`` or ``FLOAT``. None: that of the images, or FLOAT where uint8 images are
+            normalised.
+        layout: Axes of the images, ``"HWC"`` or ``"CHW"``.
+        out_layout: Axes of the result. None: ``layout``.
+
+    Returns:
+        One DataNode, or with ``views=3`` a tuple of three.
+
+    Raises:
+        TypeError, ValueError: A wrong argument, when the pipeline is built; images of several sizes, a wrong dtype or
+            pixels outside [0, 1], when the first such batch runs.
+    """
+    if not isinstance(images, DataNode):
+        raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
+    settings = as_config(config)
+    seed = _arguments.seed(seed)
+    if views not in (1, 3):
+        raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
+    for argument, value in (("layout", layout), ("out_layout", out_layout)):
+        if value not in _LAYOUTS and (argument, value) != ("out_layout", None):
+            raise ValueError(_arguments.unknown(argument, value, _LAYOUTS))
+    out_layout = out_layout or layout
+    _arguments.normalization(mean, std)
+    dtype = None if out_dtype is None else _numpy_dtype(out_dtype)
+    if index is None:
+        index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64, seed=seed & 0x7FFFFFFF)
+    elif not isinstance(index, DataNode):
+        raise TypeError(f"index: expected a DataNode of int64 scalars, got {type(index).__name__}")
+    epochs: Any = epoch if isinstance(epoch, DataNode) else types.Constant(np.int64(_arguments.epoch(epoch)))
+    numbers: Any = index
+    device = images.device
+    if device == "gpu":
+        numbers, epochs = numbers.gpu(), epochs.gpu()
+    wanted: Any = 0 if views == 1 else (_arguments.CLEAN, 0, 1)
+
+    def run(batch: list[Any], index: list[Any], epoch: list[Any]) -> Any:
+        xp = _module_of(batch[0])
+        shapes = {image.shape for image in batch}
+        if len(shapes) != 1:
+            raise ValueError(f"images: expected one size in a batch, got shapes {sorted(shapes)}")
+        shape = shapes.pop()
+        if len(shape) != 3 or shape[layout.index("C")] != 3:
+            raise ValueError(f"images: expected {layout} with 3 channels as layout says, got shape {list(shape)}")
+        height, width = (shape[layout.index(axis)] for axis in "HW")
+        plan = arrays.sample(
+            settings, xp.stack(index).reshape(-1), size=(height, width), seed=seed,
+            epoch=xp.stack(epoch).reshape(-1), view=wanted,
+        )  # fmt: skip
+        out = arrays.apply(
+            xp.stack(batch), plan, layout=_LAYOUTS[layout], out_layout=_LAYOUTS[out_layout], out_dtype=dtype,
+            mean=mean, std=std,
+        )  # fmt: skip
+        split = [list(view) for view in out.reshape(views, -1, *out.shape[1:])]
+        return split[0] if views == 1 else tuple(split)
+
+    out: Any = fn.python_function(
+        images, numbers, epochs, function=run, device=device, batch_processing=True, num_outputs=views,
+        output_layouts=[out_layout] * views,
+    )  # fmt: skip
+    return out if views == 1 else tuple(out)
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    known = {types.UINT8: np.uint8, types.FLOAT16: np.float16, types.FLOAT: np.float32}
+    if dtype not in known:
+        raise TypeError(f"out_dtype: expected types.UINT8, FLOAT16 or FLOAT, got {dtype!r}")
+    return np.dtype(known[dtype])
+
+
+def _module_of(array: Any) -> Any:
+    if isinstance(array, np.ndarray):
+        return np
+    import cupy
+
+    return cupy

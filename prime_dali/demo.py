@@ -1,0 +1,121 @@
+"""The main job in small: photographs through a DALI pipeline that decodes, crops and applies PRIME."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import doctor, gallery
+from ._files import Report, read_photo, readable_photos
+from .config import PrimeConfig
+
+# Photographs that come with scikit-image and scikit-learn.
+_SHIPPED = {
+    "skimage": ("data/astronaut.png", "data/chelsea.png", "data/coffee.png", "data/rocket.jpg"),
+    "sklearn": ("datasets/images/china.jpg", "datasets/images/flower.jpg"),
+}
+
+
+def shipped_photos() -> list[Path]:
+    """Photographs that scikit-image and scikit-learn ship.
+
+    Raises:
+        ImportError: Neither is installed, or they ship none of the photographs we know.
+    """
+    found: list[Path] = []
+    for package, names in _SHIPPED.items():
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None:
+            found += [path for name in names if (path := Path(spec.origin).parent / name).exists()]
+    if not found:
+        raise ImportError("no photographs to show: pip install 'prime-dali[demo]' (scikit-image, scikit-learn)")
+    return found
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``prime-dali demo`` runs."""
+
+    config: PrimeConfig
+    out: Path
+    photos: list[Path]
+    size: int = 224
+    batch: int = 32
+    batches: int = 20
+    seed: int = 0
+    device: str = "auto"
+    on_error: str = "fail"
+
+
+def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
+    """A DALI pipeline over the photographs, again and again: decode, random resized crop, PRIME; uint8 HWC batches."""
+    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali import types as dali_types
+
+    from .dali import prime
+
+    types: Any = dali_types  # its members are made at run time
+    encoded = [np.fromfile(path, np.uint8) for path in photos]
+
+    def source(sample: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        return encoded[sample.idx_in_epoch % len(encoded)], np.array(sample.idx_in_epoch, np.int64)
+
+    @pipeline_def(
+        batch_size=settings.batch,
+        num_threads=max(len(os.sched_getaffinity(0)), 1),
+        device_id=0 if device == "gpu" else types.CPU_ONLY_DEVICE_ID,
+        seed=settings.seed,
+    )
+    def pipeline() -> Any:
+        files, index = fn.external_source(source, num_outputs=2, batch=False, dtype=[types.UINT8, types.INT64])
+        images = fn.decoders.image(files, device="mixed" if device == "gpu" else "cpu", output_type=types.RGB)
+        images = fn.random_resized_crop(images, size=(settings.size, settings.size), seed=settings.seed)
+        return prime(images, settings.config, index=index, seed=settings.seed)
+
+    built = pipeline()
+    built.build()
+    return built
+
+
+def run(settings: Settings, report: Report, progress: Callable[..., Any] | None = None) -> float:
+    """Run the demo: time the pipeline, write ``gallery.png`` and ``batch.png``.
+
+    Args:
+        settings: What to run.
+        report: Called with each line for the user.
+        progress: Wraps an iterable with a progress bar, like ``tqdm.tqdm``; None: no bar.
+
+    Returns:
+        Images per second of the pipeline, decoding and cropping included, after one warm-up batch.
+
+    Raises:
+        ImportError: DALI or a package for pictures is missing; the message says what to install.
+        PhotoError: A photograph cannot be read, and ``settings.on_error`` is ``"fail"``.
+    """
+    photos = readable_photos(settings.photos, settings.on_error, report)
+    device, why = doctor.choose_device(settings.device)
+    shape = f"{settings.size} x {settings.size}, batches of {settings.batch}"
+    report(f"{len(photos)} photographs, {shape}, on the {device} ({why})")
+    pipeline = build_pipeline(photos, settings, device)
+    pipeline.run()
+    batches = range(settings.batches)
+    start = time.perf_counter()
+    for _ in batches if progress is None else progress(batches, unit="batch", desc="decode, crop, PRIME"):
+        (images,) = pipeline.run()
+    images = images.as_cpu()  # waits for the GPU
+    rate = settings.batches * settings.batch / (time.perf_counter() - start)
+    report(f"{rate:,.0f} images/s")
+
+    squares = [read_photo(path, settings.size) for path in photos]
+    gallery.save_gallery(squares, settings.config, settings.out / "gallery.png", seed=settings.seed)
+    gallery.save_batch(np.stack([np.array(image) for image in images]), settings.out / "batch.png")
+    report(f"wrote {settings.out / 'gallery.png'} and {settings.out / 'batch.png'}")
+    return rate

@@ -1,0 +1,135 @@
+"""What was built, what is installed, what can be used, and how to get the rest."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; ``advice`` says what to do where ``usable`` is False."""
+
+    what: str
+    usable: bool
+    detail: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at the package, its back ends and its optional companions. Never raises."""
+    cuda = _cuda_build()
+    cupy = _package("cupy", "CuPy", "pip install 'prime-dali[cupy-cuda13]' (CUDA 12: cupy-cuda12)")
+    dali = _package("nvidia.dali", "DALI", "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)")
+    gpu = _gpu()
+    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, _dali_gpu(cuda, gpu, cupy, dali)]
+
+
+def report() -> str:
+    """The findings as text for the terminal."""
+    from . import __version__
+
+    lines = [f"prime-dali {__version__}, Python {platform.python_version()}, {platform.platform()}"]
+    for finding in examine():
+        lines.append(f"  [{'ok' if finding.usable else '--'}] {finding.what}: {finding.detail}")
+        if not finding.usable and finding.advice:
+            lines.append(f"       to get it: {finding.advice}")
+    return "\n".join(lines)
+
+
+def choose_device(wish: str) -> tuple[str, str]:
+    """``"cpu"`` or ``"gpu"`` for a DALI pipeline, and why.
+
+    Args:
+        wish: ``"auto"``, ``"cpu"`` or ``"gpu"``.
+
+    Raises:
+        RuntimeError: ``"gpu"`` is wished for and cannot be had; the message says why and what to do.
+    """
+    if wish == "cpu":
+        return "cpu", "as asked"
+    findings = examine()
+    gpu = findings[-1]
+    if gpu.usable:
+        return "gpu", "as asked" if wish == "gpu" else gpu.detail
+    if wish == "gpu":
+        raise RuntimeError(f"device: expected a usable GPU, got: {gpu.detail}. {gpu.advice}")
+    return "cpu", gpu.detail
+
+
+def _cpu() -> Finding:
+    try:
+        from . import _arrays
+    except ImportError as error:
+        return Finding("CPU back end", False, str(error), "build the package again: pip install .")
+    threads = len(os.sched_getaffinity(0))
+    detail = f"compiled with {_arrays.compiler}, {threads} threads available"
+    if not _arrays.cpu_supported():
+        return Finding("CPU back end", False, detail + ", but this processor lacks AVX2 or FMA",
+                       "build with PRIME_DALI_MARCH=native")  # fmt: skip
+    return Finding("CPU back end", True, detail)
+
+
+def _cuda_build() -> Finding:
+    try:
+        from . import _arrays_cuda
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) or "circular" in str(error)
+        detail = "not built" if missing else f"built, but does not load: {error}"
+        return Finding("CUDA back end", False, detail,
+                       "install the CUDA toolkit (nvcc), then PRIME_DALI_CUDA=1 pip install .")  # fmt: skip
+    detail = f"CUDA {_arrays_cuda.cuda}, compute capabilities {_arrays_cuda.architectures}"
+    return Finding("CUDA back end", True, detail)
+
+
+def _gpu() -> Finding:
+    advice = "a machine with an NVIDIA GPU and its driver"
+    try:
+        import torch
+
+        if torch.cuda.is_available():
+            names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+            return Finding("GPU", True, ", ".join(names))
+    except ImportError:
+        pass
+    try:
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+        names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(count)]
+        return Finding("GPU", True, ", ".join(names))
+    except Exception:  # CuPy raises its own CUDA errors where there is no driver
+        return Finding("GPU", False, "none visible", advice)
+
+
+def _torch(cuda: Finding) -> Finding:
+    try:
+        import torch
+    except ImportError:
+        return Finding("torch door", False, "torch is not installed", "pip install 'torch>=2.10'")
+    try:
+        torch_ops = importlib.import_module("prime_dali.torch_ops")
+    except (ImportError, OSError) as error:
+        return Finding("torch door", False, f"torch {torch.__version__}: {error}", "pip install . with torch installed")
+    devices = "CPU and CUDA" if torch_ops.HAS_CUDA else "CPU"
+    if not torch_ops.HAS_CUDA and cuda.usable:
+        devices += " (this torch is a CPU build, or the package was built against one)"
+    return Finding("torch door", True, f"torch {torch.__version__}, {devices}")
+
+
+def _package(module: str, name: str, advice: str) -> Finding:
+    try:
+        loaded = importlib.import_module(module)
+    except ImportError:
+        return Finding(name, False, "not installed", advice)
+    return Finding(name, True, str(getattr(loaded, "__version__", "version unknown")))
+
+
+def _dali_gpu(cuda: Finding, gpu: Finding, cupy: Finding, dali: Finding) -> Finding:
+    for needed in (dali, gpu, cuda, cupy):
+        if not needed.usable:
+            return Finding("DALI on the GPU", False, f"{needed.what}: {needed.detail}", needed.advice)
+    return Finding("DALI on the GPU", True, gpu.detail)

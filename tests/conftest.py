@@ -1,0 +1,32 @@
+"""Shared pieces of the tests: devices, images, and the tolerance that all comparisons use."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+CUDA = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; none is visible")
+)
+DEVICES = ["cpu", CUDA]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def make_images(count: int, height: int, width: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Smooth color images with flat dark and bright parts, so that slopes and clipping both occur; [N, 3, H, W]."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(count, 3, 5, 6, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic", align_corners=True)
+    images = ((smooth - 0.5) * 1.6 + 0.5 + 0.02 * torch.randn(count, 3, height, width, generator=generator)).clamp(0, 1)
+    return (images * 255).round().to(torch.uint8) if dtype == torch.uint8 else images.to(dtype)
+
+
+def count_beyond(actual: torch.Tensor, expected: np.ndarray, tolerance: float) -> int:
+    """How many values differ by more than ``tolerance``; NaN counts."""
+    difference = np.abs(actual.detach().double().cpu().numpy() - expected)
+    return int(np.count_nonzero(~(difference <= tolerance)))

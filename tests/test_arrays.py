@@ -1,0 +1,96 @@
+"""The array door: layouts, DLPack, bfloat16, CuPy, and no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import CUDA, make_images
+
+import prime_dali
+from prime_dali import arrays
+
+SIZE = (21, 34)
+
+
+@pytest.mark.parametrize("out_layout", [None, "NCHW", "NHWC"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_layouts(layout: str, out_layout: str | None) -> None:
+    images = make_images(3, *SIZE, torch.uint8).numpy()
+    plan = prime_dali.sample("cifar", np.arange(3), size=SIZE, view=("clean", 0))
+    expected = arrays.apply(images, plan, out_dtype=np.float32)
+    given = images if layout == "NCHW" else images.transpose(0, 2, 3, 1).copy()
+    out = arrays.apply(given, plan, layout=layout, out_layout=out_layout, out_dtype="float32")
+    assert out.flags.c_contiguous
+    assert np.array_equal(out if (out_layout or layout) == "NCHW" else out.transpose(0, 3, 1, 2), expected)
+    assert np.array_equal(arrays.apply(images, plan)[:3], images)
+
+
+def test_reversed_and_sliced_arrays() -> None:
+    images = make_images(6, 40, 70).numpy()[::-2, :, ::-1, 1:69:2]
+    plan = prime_dali.sample("cifar", np.arange(3), size=images.shape[2:])
+    assert np.array_equal(arrays.apply(images, plan), arrays.apply(images.copy(), plan))
+
+
+def test_dlpack_and_read_only_input() -> None:
+    images = make_images(2, *SIZE)
+    plan = prime_dali.sample("cifar", np.arange(2), size=SIZE)
+    expected = arrays.apply(images.numpy(), plan)
+    assert np.array_equal(arrays.apply(images, plan), expected)
+    frozen = images.numpy().copy()
+    frozen.flags.writeable = False
+    assert np.array_equal(arrays.apply(frozen, plan), expected)
+
+
+def test_bfloat16() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy has no bfloat16 without the package ml_dtypes")
+    images = make_images(2, *SIZE).numpy()
+    plan = prime_dali.sample("cifar", np.arange(2), size=SIZE)
+    out = arrays.apply(images, plan, out_dtype=ml_dtypes.bfloat16)
+    assert np.abs(out.astype(np.float32) - arrays.apply(images, plan)).max() <= 2**-9
+    assert arrays.apply(images.astype(ml_dtypes.bfloat16), plan).dtype == ml_dtypes.bfloat16
+
+
+def test_empty_batch_and_threads() -> None:
+    plan = prime_dali.sample("cifar", np.arange(0), size=SIZE)
+    assert arrays.apply(np.zeros((0, 3, *SIZE), np.float32), plan).shape == (0, 3, *SIZE)
+    images = make_images(5, *SIZE).numpy()
+    plan = prime_dali.sample("imagenet", np.arange(5), size=SIZE)
+    assert np.array_equal(arrays.apply(images, plan, threads=1), arrays.apply(images, plan, threads=7))
+
+
+def test_works_without_torch() -> None:
+    program = """
+import sys
+sys.modules["torch"] = None  # any import of torch now fails
+import numpy as np, prime_dali
+plan = prime_dali.sample("cifar", np.arange(2), size=(32, 32))
+out = prime_dali.arrays.apply(np.full((2, 32, 32, 3), 100, np.uint8), plan, layout="NHWC")
+prime_dali.reference.apply(np.zeros((2, 3, 32, 32), np.uint8), plan)
+print(out.shape, plan.describe(0) != "")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["(2,", "32,", "32,", "3)", "True"]
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_cupy(device: str) -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    images = make_images(4, *SIZE, torch.uint8)
+    plan = prime_dali.sample("imagenet", cupy.arange(4), size=SIZE, seed=2, view=("clean", 0))
+    host = prime_dali.sample("imagenet", np.arange(4), size=SIZE, seed=2, view=("clean", 0))
+    assert np.array_equal(cupy.asnumpy(plan.rows), host.rows)
+    expected = arrays.apply(images.numpy(), host, out_dtype=np.float16)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        out = arrays.apply(cupy.asarray(images.numpy()), plan, out_dtype=np.float16)
+        stream.synchronize()
+    assert isinstance(out, cupy.ndarray)
+    assert np.array_equal(cupy.asnumpy(out), expected)
+    torch_images = images.to(device)  # through the CUDA array interface, without a copy
+    assert np.array_equal(cupy.asnumpy(arrays.apply(torch_images, plan, out_dtype=np.float16)), expected)
+    with pytest.raises(ValueError, match="plan: expected a plan of cupy arrays"):
+        arrays.apply(cupy.asarray(images.numpy()), host)

@@ -1,0 +1,172 @@
+"""Bad input: the right exception, naming the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import torch
+from conftest import CUDA, make_images
+
+import prime_dali
+from prime_dali import PRIME, Plan, PrimeConfig, arrays, preset, reference
+
+SIZE = (16, 20)
+INDEX = torch.arange(2)
+
+
+def images() -> torch.Tensor:
+    return make_images(2, *SIZE)
+
+
+def plan(**changes) -> Plan:
+    return dataclasses.replace(prime_dali.sample("cifar", INDEX, size=SIZE), **changes)
+
+
+def apply(pixels=None, drawn=None, **arguments):
+    return prime_dali.apply(images() if pixels is None else pixels, plan() if drawn is None else drawn, **arguments)
+
+
+def sample(index=INDEX, config="cifar", size=SIZE, **arguments):
+    return prime_dali.sample(config, index, size=size, **arguments)
+
+
+def array_apply(array=None, drawn=None, **arguments):
+    drawn = plan().numpy() if drawn is None else drawn
+    return arrays.apply(images().numpy() if array is None else array, drawn, **arguments)
+
+
+def spoiled(value: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    pixels = images().to(dtype)
+    pixels[1, 2, 3, 4] = value
+    return pixels
+
+
+CASES = {
+    # configuration
+    "unknown preset": (lambda: preset("imagnet"), ValueError, "preset: expected one of 'imagenet', 'cifar', got 'imagnet'; did you mean 'imagenet'?"),
+    "preset type": (lambda: sample(config=3), TypeError, "config: expected a PrimeConfig or the name of a preset, got int"),
+    "unknown field": (lambda: preset("cifar").replace(widht=2), TypeError, "got 'widht'; did you mean 'width'?"),
+    "unknown primitive": (lambda: PrimeConfig(primitives=("spectral", "colour")), ValueError, "got 'colour'; did you mean 'color'?"),
+    "primitive string": (lambda: PrimeConfig(primitives="spectral"), TypeError, "primitives: expected a tuple of names, got 'spectral'"),
+    "primitive twice": (lambda: PrimeConfig(primitives=("color", "color")), ValueError, "primitives: expected each name once"),
+    "unknown mixing": (lambda: PrimeConfig(mixing="papers"), ValueError, "mixing: expected one of 'paper', 'official', 'none', got 'papers'; did you mean 'paper'?"),
+    "unknown law": (lambda: PrimeConfig(spatial_law="arcsin"), ValueError, "did you mean 'arcsine'?"),
+    "unknown blend": (lambda: PrimeConfig(blend="betas"), ValueError, "did you mean 'beta'?"),
+    "width 0": (lambda: PrimeConfig(width=0), ValueError, "width: expected 1 to 255, got 0"),
+    "depth 0": (lambda: PrimeConfig(depth=0), ValueError, "depth: expected 1 to 255, got 0"),
+    "depth type": (lambda: PrimeConfig(depth=2.0), TypeError, "depth: expected an int, got float (2.0)"),
+    "width bool": (lambda: PrimeConfig(width=True), TypeError, "width: expected an int, got bool"),
+    "even filter": (lambda: PrimeConfig(spectral_size=4), ValueError, "spectral_size: expected an odd number, got 4"),
+    "negative alpha": (lambda: PrimeConfig(alpha=-1), ValueError, "alpha: expected a finite number >= 0, got -1"),
+    "nan alpha": (lambda: PrimeConfig(alpha=float("nan")), ValueError, "alpha: expected a finite number >= 0, got nan"),
+    "infinite std": (lambda: PrimeConfig(spectral_std_max=float("inf")), ValueError, "spectral_std_max: expected a finite number"),
+    "text variance": (lambda: PrimeConfig(color_variance_max="0.1"), TypeError, "color_variance_max: expected a number, got str"),
+    "negative variance": (lambda: PrimeConfig(color_variance_max=-0.1), ValueError, "color_variance_max: expected a finite number >= 0"),
+    "noise without std": (lambda: PrimeConfig(primitives=("noise",)), ValueError, "noise_std: expected a number"),
+    "cut": (lambda: PrimeConfig(spatial_cut=1), ValueError, "spatial_cut: expected 2 to 4094, got 1"),
+    "color cut": (lambda: PrimeConfig(color_cut_max=0), ValueError, "color_cut_max: expected 1 to 1024, got 0"),
+    "identity flag": (lambda: PrimeConfig(include_identity=1), TypeError, "include_identity: expected True, False or None, got 1"),
+    # sample
+    "index type": (lambda: sample([0, 1]), TypeError, "index: expected NumPy, CuPy, or an object with DLPack"),
+    "index dtype": (lambda: sample(INDEX.int()), TypeError, "index: expected int64 [N], got torch.int32 [2]"),
+    "index shape": (lambda: sample(INDEX[None]), TypeError, "index: expected int64 [N], got torch.int64 [1, 2]"),
+    "index dtype numpy": (lambda: sample(np.arange(2.0)), TypeError, "index: expected int64 [N], got float64 [2]"),
+    "index meta": (lambda: sample(INDEX.to("meta")), ValueError, "index: expected a CPU or CUDA tensor, got one on meta"),
+    "size type": (lambda: sample(size=224), TypeError, "size: expected (height, width), got 224"),
+    "size small": (lambda: sample(size=(7, 20)), ValueError, "size: height: expected 8 to 4096, got 7"),
+    "size large": (lambda: sample(size=(8, 4097)), ValueError, "size: width: expected 8 to 4096, got 4097"),
+    "seed type": (lambda: sample(seed=1.5), TypeError, "seed: expected an int, got float (1.5)"),
+    "seed range": (lambda: sample(seed=2**63), ValueError, "seed: expected"),
+    "epoch range": (lambda: sample(epoch=-1), ValueError, "epoch: expected 0 to 4294967295, got -1"),
+    "epoch dtype": (lambda: sample(epoch=torch.tensor(1.0)), TypeError, "epoch: expected an int, or int64 [] or [2], got torch.float32"),
+    "epoch length": (lambda: sample(epoch=torch.arange(3)), TypeError, "epoch: expected an int, or int64 [] or [2], got torch.int64 [3]"),
+    "view": (lambda: sample(view="clear"), TypeError, "view: expected an int, got str ('clear')"),
+    "no views": (lambda: sample(view=()), ValueError, "view: expected 1 to 16 views, got 0"),
+    # apply
+    "images type": (lambda: apply(images().numpy()), TypeError, "images: expected a torch.Tensor, got ndarray"),
+    "images dtype": (lambda: apply(images().double()), TypeError, "images: expected uint8, float16, bfloat16 or float32, got torch.float64"),
+    "images int64": (lambda: apply(images().long()), TypeError, "images: expected uint8, float16, bfloat16 or float32, got torch.int64"),
+    "one channel": (lambda: apply(images()[:, :1]), ValueError, "images: expected [N, 3, H, W] or [3, H, W], got [2, 1, 16, 20]"),
+    "channels last axis": (lambda: apply(images().permute(0, 2, 3, 1)), ValueError, "images: expected [N, 3, H, W] or [3, H, W], got [2, 16, 20, 3]"),
+    "five axes": (lambda: apply(images()[None]), ValueError, "images: expected [N, 3, H, W] or [3, H, W], got [1, 2, 3, 16, 20]"),
+    "gradient": (lambda: apply(images().requires_grad_()), ValueError, "images: expected no gradient"),
+    "small image": (lambda: apply(torch.rand(2, 3, 7, 20)), ValueError, "images: height: expected 8 to 4096, got 7"),
+    "nan": (lambda: apply(spoiled(float("nan"))), ValueError, "images: expected finite values in [0, 1], got nan"),
+    "infinite": (lambda: apply(spoiled(float("inf"))), ValueError, "images: expected finite values in [0, 1], got 0 to inf"),
+    "above 1": (lambda: apply(spoiled(1.5, torch.float16)), ValueError, "images: expected finite values in [0, 1], got 0 to 1.5"),
+    "below 0": (lambda: apply(spoiled(-0.25, torch.bfloat16)), ValueError, "images: expected finite values in [0, 1], got -0.25 to"),
+    "plan type": (lambda: prime_dali.apply(images(), "cifar"), TypeError, "plan: expected a Plan, got str"),
+    "plan size": (lambda: apply(make_images(2, 20, 16)), ValueError, "plan: drawn for images of 16 x 20, got 20 x 16"),
+    "plan batch": (lambda: apply(make_images(3, *SIZE)), ValueError, "plan: drawn for 2 images, got 3"),
+    "plan of arrays": (lambda: apply(drawn=plan().numpy()), TypeError, "plan: expected a plan of torch tensors, got ndarray"),
+    "plan views": (lambda: apply(images()[0], sample(INDEX[:1], view=(0, 1))), ValueError, "plan: expected one view for a [3, H, W] image, got 2"),
+    "plan rows": (lambda: plan(depth=4), ValueError, "rows: expected int32 [1 * batch, 56] for 3 chains of depth 4, got shape [2, 44]"),
+    "out_dtype": (lambda: apply(out_dtype=torch.float64), TypeError, "out_dtype: expected uint8, float16, bfloat16 or float32, got torch.float64"),
+    "uint8 normalised": (lambda: apply(out_dtype=torch.uint8, mean=(0,) * 3, std=(1,) * 3), ValueError, "out_dtype: expected a floating dtype"),
+    "mean alone": (lambda: apply(mean=(0.5, 0.5, 0.5)), ValueError, "std: expected three numbers because mean is given, got None"),
+    "std alone": (lambda: apply(std=(0.5, 0.5, 0.5)), ValueError, "mean: expected three numbers because std is given, got None"),
+    "two means": (lambda: apply(mean=(0.5, 0.5), std=(1, 1, 1)), ValueError, "mean: expected three finite numbers, one per channel"),
+    "zero std": (lambda: apply(mean=(0, 0, 0), std=(1, 0, 1)), ValueError, "std: expected three finite numbers > 0, one per channel"),
+    "mean number": (lambda: apply(mean=0.5, std=0.5), TypeError, "mean: expected three numbers, one per channel, got 0.5"),
+    "channels_last": (lambda: apply(channels_last=1), TypeError, "channels_last: expected True, False or None, got 1"),
+    # module
+    "views": (lambda: PRIME("cifar", views=2), ValueError, "views: expected 1 or 3 (clean, augmented, augmented), got 2"),
+    "module index": (lambda: PRIME("cifar")(images(), [0, 1]), TypeError, "index: expected an int64 torch.Tensor, got list"),
+    "module index length": (lambda: PRIME("cifar")(images(), torch.arange(3)), ValueError, "index: expected one number for each of 2 images, got 3"),
+    "module images": (lambda: PRIME("cifar")(np.zeros((2, 3, 16, 20))), TypeError, "images: expected a torch.Tensor, got ndarray"),
+    "module axes": (lambda: PRIME("cifar")(torch.zeros(16, 20)), ValueError, "images: expected [N, 3, H, W] or [3, H, W], got [16, 20]"),
+    "module dtype": (lambda: PRIME("cifar", out_dtype=torch.int32), TypeError, "out_dtype: expected uint8, float16"),
+    # arrays
+    "array type": (lambda: array_apply([[1]]), TypeError, "array: expected NumPy, CuPy, or an object with DLPack or the CUDA array interface, got list"),
+    "array dtype": (lambda: array_apply(images().double().numpy()), TypeError, "array: expected uint8, float16, bfloat16, float32 in native byte order"),
+    "array byte order": (lambda: array_apply(images().numpy().astype(">f4")), TypeError, "in native byte order, got >f4"),
+    "array layout": (lambda: array_apply(layout="NHWC"), ValueError, "array: expected [N, H, W, 3] as layout says, got [2, 3, 16, 20]"),
+    "layout name": (lambda: array_apply(layout="HWC"), ValueError, "layout: expected one of 'NCHW', 'NHWC', got 'HWC'; did you mean 'NHWC'?"),
+    "array nan": (lambda: array_apply(spoiled(float("nan")).numpy()), ValueError, "array: expected finite values in [0, 1]"),
+    "array plan": (lambda: array_apply(drawn=plan()), ValueError, "plan: expected a plan of numpy arrays like the images, got Tensor"),
+    "array batch": (lambda: array_apply(make_images(3, *SIZE).numpy()), ValueError, "plan: drawn for 2 images, got 3"),
+    "array threads": (lambda: array_apply(threads=0), ValueError, "threads: expected 1 to 4096, got 0"),
+    # plans by hand and the reference
+    "slot name": (lambda: Plan.build([[[("specral", 1.0)]]], size=SIZE), ValueError, "got 'specral'; did you mean 'spectral'?"),
+    "slot numbers": (lambda: Plan.build([[[("spatial", 1.0)]]], size=SIZE), ValueError, "slots[0][0][0]: expected 1 integers after the strength"),
+    "slot strength": (lambda: Plan.build([[[("spectral", -1.0)]]], size=SIZE), ValueError, "slots[0][0][0]: strength: expected a finite number >= 0"),
+    "slot band": (lambda: Plan.build([[[("color", 1.0, 5, 4)]]], size=SIZE), ValueError, "first frequency: expected 1 to 4, got 5"),
+    "build filter": (lambda: Plan.build([[[]]], size=SIZE, filter_size=2), ValueError, "filter_size: expected an odd number, got 2"),
+    "build weights": (lambda: Plan.build([[[]]], size=SIZE, weights=[[1.0]]), ValueError, "weights: expected 2 numbers per image, got 1"),
+    "reference shape": (lambda: reference.apply(make_images(3, *SIZE), plan()), ValueError, "images: expected shape [2, 3, 16, 20] as the plan says, got [3, 3, 16, 20]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input(case: str) -> None:
+    call, exception, message = CASES[case]
+    with pytest.raises(exception, match=re.escape(message)) as caught:
+        call()
+    assert type(caught.value) is exception
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_mixed_devices(device: str) -> None:
+    with pytest.raises(ValueError, match="plan: expected on cuda:0 like images, got cpu"):
+        prime_dali.apply(images().to(device), plan())
+    with pytest.raises(ValueError, match="index: expected on cuda:0 like images, got cpu"):
+        PRIME("cifar")(images().to(device), INDEX)
+    with pytest.raises(ValueError, match="epoch: expected a tensor on cuda:0 like index, got one on cpu"):
+        sample(INDEX.to(device), epoch=torch.tensor(1))
+
+
+def test_unknown_attribute() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Prime'"):
+        prime_dali.Prime  # noqa: B018
+
+
+def test_config_is_frozen_and_orders_primitives() -> None:
+    config = PrimeConfig(primitives=("color", "spectral"))
+    assert config.primitives == ("spectral", "color")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.width = 2
+    assert config.replace(width=2).width == 2
+    assert hash(config) == hash(PrimeConfig(primitives=("spectral", "color")))

@@ -1,0 +1,104 @@
+"""The command line, as a user calls it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prime_dali import cli
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (60, 80, 3), np.uint8)).save(folder / "a.png")
+    Image.fromarray(rng.integers(0, 256, (70, 50), np.uint8)).save(folder / "gray.jpg")
+    (folder / "notes.txt").write_text("not a photo")
+    return folder
+
+
+def test_doctor(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    for part in ("CPU back end", "CUDA back end", "GPU", "torch door", "CuPy", "DALI", "DALI on the GPU"):
+        assert part in out
+
+
+def test_gallery(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "deep" / "gallery.png"
+    assert cli.main(["gallery", str(photos), "--out", str(out), "--size", "32", "--preset", "cifar"]) == 0
+    with Image.open(out) as picture:
+        assert picture.width > 1000
+        assert np.asarray(picture).std() > 10
+    assert [p.name for p in out.parent.iterdir()] == ["gallery.png"]  # no temporary file is left
+    first = out.read_bytes()
+    cli.main(["gallery", str(photos), "--out", str(out), "--size", "32", "--preset", "cifar"])
+    assert out.read_bytes() == first
+
+
+def test_unreadable_photo_is_fatal_or_skipped_by_name(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    broken = photos / "broken.jpg"
+    broken.write_bytes((photos / "gray.jpg").read_bytes()[:300])
+    (photos / "empty.png").touch()
+    out = tmp_path / "gallery.png"
+    assert cli.main(["gallery", str(photos), "--out", str(out), "--size", "16"]) == 1
+    assert f"{broken}: not a readable image" in capsys.readouterr().err
+    assert not out.exists()
+    assert cli.main(["gallery", str(photos), "--out", str(out), "--size", "16", "--on-error", "skip"]) == 0
+    text = capsys.readouterr().out
+    assert f"skipped {broken}: not a readable image" in text
+    assert "empty.png: not a readable image" in text
+    assert "skipped 2 of 4 files" in text
+    assert out.exists()
+
+
+def test_demo(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    out = tmp_path / "demo"
+    arguments = ["demo", "--out", str(out), "--photos", str(photos), "--size", "40", "--batch", "6", "--batches", "3"]
+    assert cli.main(arguments) == 0
+    text = capsys.readouterr()
+    assert "images/s" in text.out
+    assert "3/3" in text.err  # the progress bar
+    assert sorted(p.name for p in out.iterdir()) == ["batch.png", "gallery.png"]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["gallery", "/no/such/folder"], "/no/such/folder: no such file or folder"),
+    (["gallery", "--alpha", "-1"], "alpha: expected a finite number >= 0"),
+])  # fmt: skip
+def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["gallery", "--size", "7"], ["demo", "--batch", "x"], ["gallery", "--preset", "imagnet"], []]
+)
+def test_bad_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+
+
+def test_folder_without_photos(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["gallery", str(tmp_path)]) == 1
+    assert "expected photographs" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture, photos: Path) -> None:
+    from prime_dali import doctor
+
+    if doctor.examine()[-1].usable:
+        pytest.skip("a GPU pipeline can run here")
+    assert cli.main(["demo", "--photos", str(photos), "--device", "gpu"]) == 1
+    assert "device: expected a usable GPU, got:" in capsys.readouterr().err

@@ -1,0 +1,257 @@
+"""Every primitive, and whole chains, against the float64 reference on one plan."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import count_beyond, make_images
+
+import prime_dali
+from prime_dali import Plan, preset, reference
+
+SIZES = [(8, 8), (9, 31), (32, 32), (33, 8), (57, 64), (224, 224), (131, 250)]
+FLOAT = 1e-4  # tolerance in float32
+EIGHT_BIT = 1 / 255
+
+SLOTS = {
+    "spectral weak": ("spectral", 0.2),
+    "spectral strong": ("spectral", 4.0),
+    "spatial smooth": ("spatial", 0.03, 3),
+    "spatial many modes": ("spatial", 0.004, 60),
+    "spatial folded": ("spatial", 0.002, 500),
+    "spatial beyond the border": ("spatial", 5.0, 2),
+    "color low": ("color", 0.1, 1, 10),
+    "color band": ("color", 0.22, 430, 449),
+    "color one frequency": ("color", 0.2, 500, 500),
+    "color all": ("color", 0.02, 1, 500),
+    "noise": ("noise", 0.3),
+}
+
+
+def on(plan: Plan, device: str) -> Plan:
+    return plan.torch(device)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("slot", SLOTS)
+def test_one_primitive(slot: str, size: tuple[int, int], device: str) -> None:
+    """No exceptions: a single primitive on exact input has no floor or clamp that rounding could tip by 1e-4."""
+    plan = Plan.build([[[SLOTS[slot]]], [[SLOTS[slot]]]], size=size, seed=5)
+    images = make_images(2, *size)
+    out = prime_dali.apply(images.to(device), on(plan, device))
+    expected = reference.apply(images, plan)
+    assert np.abs(expected - images.numpy()).max() > 0.01  # something happened
+    assert count_beyond(out, expected, FLOAT) == 0
+
+
+@pytest.mark.parametrize("filter_size", [1, 3, 5, 7, 31])
+def test_filter_sizes(filter_size: int, device: str) -> None:
+    plan = Plan.build([[[("spectral", 1.0 / filter_size)]]], size=(20, 33), filter_size=filter_size)
+    images = make_images(1, 20, 33)
+    out = prime_dali.apply(images.to(device), on(plan, device))
+    assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
+    # Strength 0: the filter is a delta in the centre, and nothing moves.
+    still = Plan.build([[[("spectral", 0.0)]]], size=(20, 33), filter_size=filter_size)
+    assert torch.equal(prime_dali.apply(images.to(device), on(still, device)).cpu(), images)
+
+
+def test_filter_is_shared_by_channels(device: str) -> None:
+    gray = make_images(1, 24, 24)[:, :1].expand(1, 3, 24, 24)
+    out = prime_dali.apply(gray.to(device), on(Plan.build([[[("spectral", 0.3)]]], size=(24, 24)), device))
+    assert torch.equal(out[:, 0], out[:, 1])
+    assert torch.equal(out[:, 0], out[:, 2])
+
+
+@pytest.mark.parametrize("cut", [2, 40, 500])
+def test_displacement_vanishes_on_the_border(cut: int, device: str) -> None:
+    images = make_images(1, 40, 57)
+    plan = Plan.build([[[("spatial", 0.02, cut)]]], size=(40, 57))
+    out = prime_dali.apply(images.to(device), on(plan, device)).cpu()
+    for edge in (np.s_[..., 0, :], np.s_[..., -1, :], np.s_[..., 0], np.s_[..., -1]):
+        assert torch.equal(out[edge], images[edge])
+    assert not torch.equal(out, images)
+    field = reference.displacement(plan.materialize()[0], 40, 57)
+    border = np.concatenate([field[:, 0].ravel(), field[:, -1].ravel(), field[..., 0].ravel(), field[..., -1].ravel()])
+    assert np.abs(border).max() < 1e-9
+    assert np.abs(field).max() > 0.1
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 10), (481, 500), (1, 500), (7, 7)])
+def test_color_fixes_black_and_white(first: int, last: int, device: str) -> None:
+    images = (make_images(1, 16, 16) > 0.5).float()
+    plan = Plan.build([[[("color", 0.2, first, last)]]], size=(16, 16))
+    assert torch.equal(prime_dali.apply(images.to(device), on(plan, device)).cpu(), images)
+
+
+def test_color_differs_between_channels(device: str) -> None:
+    gray = make_images(1, 24, 24)[:, :1].expand(1, 3, 24, 24)
+    out = prime_dali.apply(gray.to(device), on(Plan.build([[[("color", 0.2, 1, 10)]]], size=(24, 24)), device))
+    assert (out[:, 0] - out[:, 1]).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("mixing", ["paper", "official", "none"])
+@pytest.mark.parametrize(
+    ("name", "size"), [("imagenet", (224, 224)), ("imagenet", (97, 130)), ("cifar", (32, 32)), ("cifar", (8, 45))]
+)
+def test_each_slot_of_a_chain(name: str, size: tuple[int, int], mixing: str, device: str) -> None:
+    """Slot j of the kernels, fed with the kernels' own image after slot j - 1: no exceptions here either."""
+    config = preset(name).replace(mixing=mixing, primitives=("spectral", "spatial", "color", "noise"), noise_std=0.1)
+    plan = prime_dali.sample(config, np.arange(2), size=size, seed=1)
+    images = make_images(2, *size)
+    slots = {(s.row, s.chain, s.slot): s for s in plan.materialize()}
+    assert slots
+    for chain in range(plan.chains):
+        alone = dataclasses.replace(plan, rows=plan.rows.copy())
+        alone.weights[:] = 0
+        alone.weights[:, chain + 1] = 1
+        before = images.double().numpy()
+        for j in range(plan.depth):
+            prefix = dataclasses.replace(alone, rows=alone.rows.copy())
+            prefix.primitive[:, :, j + 1 :] = 0
+            after = prime_dali.apply(images.to(device), on(prefix, device)).double().cpu().numpy()
+            for row in range(2):
+                slot = slots.get((row, chain, j))
+                expected = before[row] if slot is None else reference.apply_slot(before[row], slot)
+                assert not (np.abs(after[row] - expected) > FLOAT).any(), slot and slot.primitive
+            before = after
+
+
+def rounded_reference(images: torch.Tensor, plan: Plan, error: float) -> np.ndarray:
+    """The reference with every slot off by up to ``error``: how far a chain may drift for no fault of its own."""
+    x, ends, rng = images.double().numpy(), {}, np.random.default_rng(0)
+    for slot in plan.materialize():
+        end = reference.apply_slot(ends.get((slot.row, slot.chain), x[slot.row]), slot)
+        ends[slot.row, slot.chain] = np.clip(end + rng.uniform(-error, error, end.shape), 0, 1)
+    out = x.copy()
+    for (row, chain), end in ends.items():
+        out[row] += float(plan.weights[row, chain + 1]) * (end - x[row])
+    return out
+
+
+@pytest.mark.parametrize("mixing", ["paper", "official"])
+@pytest.mark.parametrize(("name", "size"), [("imagenet", (224, 224)), ("cifar", (32, 32)), ("imagenet", (61, 90))])
+def test_whole_images(name: str, size: tuple[int, int], mixing: str, device: str) -> None:
+    """End to end on one plan. A slot amplifies the errors of the one before it (a color map of frequency 500 has slopes
+    of hundreds), so some values leave the tolerances: no more of them than in the reference itself when each of its
+    slots is off by 1e-6, eight units in the last place of float32 at 1."""
+    images = make_images(6, *size)
+    for seed in (4, 5):
+        plan = prime_dali.sample(preset(name).replace(mixing=mixing), np.arange(6), size=size, seed=seed)
+        out = prime_dali.apply(images.to(device), on(plan, device))
+        expected = reference.apply(images, plan)
+        drifted = torch.from_numpy(rounded_reference(images, plan, 1e-6))
+        for tolerance in (FLOAT, EIGHT_BIT):
+            assert count_beyond(out, expected, tolerance) <= count_beyond(drifted, expected, tolerance)
+            assert count_beyond(drifted, expected, tolerance) < 0.12 * out.numel()  # the bound itself says something
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("out_dtype", [None, torch.uint8, torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32])
+def test_dtypes_and_layouts(
+    dtype: torch.dtype, out_dtype: torch.dtype | None, channels_last: bool, device: str
+) -> None:
+    size = (37, 50)
+    images = make_images(3, *size, dtype=dtype)
+    plan = prime_dali.sample("cifar", np.arange(3), size=size, seed=2)
+    given = images.to(memory_format=torch.channels_last) if channels_last else images
+    out = prime_dali.apply(given.to(device), on(plan, device), out_dtype=out_dtype)
+    wanted = out_dtype or dtype
+    assert out.dtype == wanted
+    assert out.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    expected = reference.apply(images, plan)
+    # Half a unit in the last place of the output type, on [0, 1].
+    rounding = {torch.uint8: 0.5 / 255, torch.float16: 2**-12, torch.bfloat16: 2**-9, torch.float32: 0}[wanted]
+    values = out.double() / 255 if wanted == torch.uint8 else out
+    assert count_beyond(values, expected, FLOAT + rounding) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32])
+def test_strided_inputs(dtype: torch.dtype, device: str) -> None:
+    whole = make_images(4, 40, 60, dtype=dtype).to(device)
+    plan = on(prime_dali.sample("cifar", np.arange(2), size=(20, 30)), device)
+    for view in (whole[::2, :, 3:23, 10:40], whole[:2, :, ::2, ::2], whole[:2].flip(-1)[..., :20, :30],
+                 whole[:2].transpose(2, 3)[..., :20, :30], whole[:1, :, :20, :30].expand(2, 3, 20, 30)):  # fmt: skip
+        assert torch.equal(prime_dali.apply(view, plan), prime_dali.apply(view.contiguous(), plan).contiguous())
+
+
+def test_normalization(device: str) -> None:
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    images = make_images(3, 32, 32, dtype=torch.uint8)
+    plan = prime_dali.sample("cifar", np.arange(3), size=(32, 32))
+    out = prime_dali.apply(images.to(device), on(plan, device), mean=mean, std=std)
+    assert out.dtype == torch.float32
+    expected = (reference.apply(images, plan) - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+    assert count_beyond(out, expected, FLOAT / 0.22) == 0
+    half = prime_dali.apply(
+        images.to(device), on(plan, device), mean=mean, std=std, out_dtype=torch.float16, channels_last=True
+    )
+    assert half.is_contiguous(memory_format=torch.channels_last)
+    assert count_beyond(half, expected, 2e-3) == 0  # values up to 2.7: half a unit in the last place is 2^-10
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("change", [{"alpha": 0.0}, {"primitives": ()}, {"primitives": (), "mixing": "official"}])
+@pytest.mark.parametrize("mixing", ["paper", "official", "none"])
+def test_nothing_to_do_gives_back_the_input_exactly(mixing: str, change: dict, dtype: torch.dtype, device: str) -> None:
+    everything = {"primitives": ("spectral", "spatial", "color", "noise"), "noise_std": 0.5, "mixing": mixing, **change}
+    for size in ((32, 32), (45, 21)):
+        images = make_images(5, *size, dtype=dtype).to(device)
+        plan = prime_dali.sample(preset("imagenet").replace(**everything), torch.arange(5, device=device), size=size)
+        assert torch.equal(prime_dali.apply(images, plan), images)
+
+
+@pytest.mark.parametrize(("width", "depth"), [(1, 1), (1, 8), (8, 1), (5, 4), (40, 2)])
+def test_widths_and_depths(width: int, depth: int, device: str) -> None:
+    config = preset("cifar").replace(width=width, depth=depth)
+    images = make_images(2, 16, 20)
+    plan = prime_dali.sample(config, np.arange(2), size=(16, 20))
+    out = prime_dali.apply(images.to(device), on(plan, device))
+    assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
+
+
+@pytest.mark.parametrize("subset", [(), ("spectral",), ("spatial",), ("color",), ("spectral", "spatial"), ("spectral", "color"),
+                                    ("spatial", "color"), ("spectral", "spatial", "color")])  # fmt: skip
+def test_every_subset_of_primitives(subset: tuple[str, ...], device: str) -> None:
+    images = make_images(4, 32, 32)
+    plan = prime_dali.sample(preset("cifar").replace(primitives=subset), np.arange(4), size=(32, 32))
+    out = prime_dali.apply(images.to(device), on(plan, device))
+    assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
+
+
+def test_images_of_a_batch_are_augmented_independently(device: str) -> None:
+    """The same photograph many times over: the changes are uncorrelated between images."""
+    images = torch.full((64, 3, 32, 32), 0.5)
+    config = preset("cifar").replace(
+        primitives=("noise",), noise_std=0.05, mixing="none", depth=1, include_identity=False
+    )
+    plan = prime_dali.sample(config, torch.arange(64, device=device), size=(32, 32))
+    change = (prime_dali.apply(images.to(device), plan).cpu() - 0.5).flatten(1).numpy()
+    correlation = np.corrcoef(change)[np.triu_indices(64, 1)]
+    # 2,016 correlations of 3,072 pairs each, N(0, 1 / 3072): the largest stays under 5.2 sigma but for 1 in 2,500 seeds.
+    assert np.abs(correlation).max() < 5.2 / np.sqrt(3072)
+    assert change.std() == pytest.approx(0.05, rel=0.01)
+
+
+def test_largest_and_smallest_images(device: str) -> None:
+    for size in ((8, 4096), (4096, 8)):
+        images = make_images(1, *size)
+        plan = Plan.build([[[("spatial", 0.002, 100), ("color", 0.1, 3, 9), ("noise", 0.02)]]], size=size)
+        out = prime_dali.apply(images.to(device), on(plan, device))
+        assert count_beyond(out, reference.apply(images, plan), 2 * FLOAT) <= 5
+
+
+def test_edited_plans_that_no_draw_could_make_are_seen(device: str) -> None:
+    images = make_images(1, 16, 16).to(device)
+    for slot, edits in (
+        (("color", 0.1, 1, 5), {"last": 5000}),
+        (("spatial", 0.1, 5), {"last": 4000}),
+        (("noise", 0.1), {"primitive": 9}),
+    ):
+        plan = Plan.build([[[slot]]], size=(16, 16))
+        for field, value in edits.items():
+            getattr(plan, field)[:] = value
+        assert prime_dali.apply(images, on(plan, device)).isnan().all()
