@@ -142,7 +142,7 @@ def write_ninja(ninja, names: list[str]) -> None:
         deps="gcc",
         description="C++ $in",
     )
-    ninja.rule("link", f"{cxx} -shared -Wl,--gc-sections -o $out $in $flags", description="link $out")
+    ninja.rule("link", f"{cxx} -shared -o $out $in $flags", description="link $out")
 
     def compile_(sources: list[Path], rule: str, flags: str, suffix: str = "") -> list[str]:
         objects = []

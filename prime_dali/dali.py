@@ -90,14 +90,17 @@ def prime(
         index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64, seed=seed & 0x7FFFFFFF)
     elif not isinstance(index, DataNode):
         raise TypeError(f"index: expected a DataNode of int64 scalars, got {type(index).__name__}")
-    epochs: Any = epoch if isinstance(epoch, DataNode) else types.Constant(np.int64(_arguments.epoch(epoch)))
-    numbers: Any = index
+    inputs: list[Any] = [images, index]
+    if isinstance(epoch, DataNode):
+        inputs.append(epoch)
+    else:
+        _arguments.epoch(epoch)
     device = images.device
     if device == "gpu":
-        numbers, epochs = numbers.gpu(), epochs.gpu()
+        inputs[1:] = [node.gpu() for node in inputs[1:]]
     wanted: Any = 0 if views == 1 else (_arguments.CLEAN, 0, 1)
 
-    def run(batch: list[Any], index: list[Any], epoch: list[Any]) -> Any:
+    def run(batch: list[Any], index: list[Any], *epochs: list[Any]) -> Any:
         xp = _module_of(batch[0])
         shapes = {image.shape for image in batch}
         if len(shapes) != 1:
@@ -108,7 +111,7 @@ def prime(
         height, width = (shape[layout.index(axis)] for axis in "HW")
         plan = arrays.sample(
             settings, xp.stack(index).reshape(-1), size=(height, width), seed=seed,
-            epoch=xp.stack(epoch).reshape(-1), view=wanted,
+            epoch=xp.stack(epochs[0]).reshape(-1) if epochs else epoch, view=wanted,
         )  # fmt: skip
         out = arrays.apply(
             xp.stack(batch), plan, layout=_LAYOUTS[layout], out_layout=_LAYOUTS[out_layout], out_dtype=dtype,
@@ -118,7 +121,7 @@ def prime(
         return split[0] if views == 1 else tuple(split)
 
     out: Any = fn.python_function(
-        images, numbers, epochs, function=run, device=device, batch_processing=True, num_outputs=views,
+        *inputs, function=run, device=device, batch_processing=True, num_outputs=views,
         output_layouts=[out_layout] * views,
     )  # fmt: skip
     return out if views == 1 else tuple(out)

@@ -63,6 +63,7 @@ def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
     from .dali import prime
 
     types: Any = dali_types  # its members are made at run time
+    device_id: Any = 0 if device == "gpu" else None
     encoded = [np.fromfile(path, np.uint8) for path in photos]
 
     def source(sample: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -71,7 +72,7 @@ def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
     @pipeline_def(
         batch_size=settings.batch,
         num_threads=max(len(os.sched_getaffinity(0)), 1),
-        device_id=0 if device == "gpu" else types.CPU_ONLY_DEVICE_ID,
+        device_id=device_id,
         seed=settings.seed,
     )
     def pipeline() -> Any:
