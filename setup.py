@@ -142,7 +142,9 @@ def write_ninja(ninja, names: list[str]) -> None:
         deps="gcc",
         description="C++ $in",
     )
-    ninja.rule("link", f"{cxx} -shared -o $out $in $flags", description="link $out")
+    # Static archives stay private: where the compiler links its C++ library statically, a second copy with public
+    # symbols would mix with the one that torch or DALI has loaded.
+    ninja.rule("link", f"{cxx} -shared -Wl,--exclude-libs,ALL -o $out $in $flags", description="link $out")
 
     def compile_(sources: list[Path], rule: str, flags: str, suffix: str = "") -> list[str]:
         objects = []
@@ -165,7 +167,7 @@ def write_ninja(ninja, names: list[str]) -> None:
             description="CUDA $in",
         )
         core["cuda"] = compile_(sorted((ROOT / "csrc/cuda").glob("*.cu")), "nvcc", "")
-        link_core["cuda"] = f"-L{CUDA.library} -lcudart_static -ldl -lrt -lpthread -Wl,--exclude-libs,ALL"
+        link_core["cuda"] = f"-L{CUDA.library} -lcudart_static -ldl -lrt -lpthread"
 
     for name in names:
         device = "cuda" if name.endswith("_cuda") else "cpu"

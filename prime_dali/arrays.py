@@ -136,6 +136,12 @@ def apply(
     return out
 
 
+def require_cuda(argument: str) -> None:
+    """ImportError, with what to install, unless CUDA arrays can be processed here."""
+    _cupy(argument)
+    _cuda()
+
+
 def _as_array(argument: str, array: Any) -> tuple[Any, Any]:
     """``array`` as NumPy or CuPy without a copy, and that module."""
     if isinstance(array, np.ndarray):

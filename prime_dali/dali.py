@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,9 @@ def prime(
         One DataNode, or with ``views=3`` a tuple of three.
 
     Raises:
-        TypeError, ValueError: A wrong argument, when the pipeline is built; images of several sizes, a wrong dtype or
-            pixels outside [0, 1], when the first such batch runs.
+        TypeError, ValueError: A wrong argument, when the pipeline is built. Images of several sizes, a wrong dtype or
+            (on the CPU) pixels outside [0, 1]: from DALI as a RuntimeError with our message, when such a batch runs.
+        ImportError: GPU images without CuPy, or without CUDA in this build.
     """
     if not isinstance(images, DataNode):
         raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
@@ -97,6 +98,7 @@ def prime(
         _arguments.epoch(epoch)
     device = images.device
     if device == "gpu":
+        arrays.require_cuda("images")
         inputs[1:] = [node.gpu() for node in inputs[1:]]
     wanted: Any = 0 if views == 1 else (_arguments.CLEAN, 0, 1)
 
@@ -120,11 +122,31 @@ def prime(
         split = [list(view) for view in out.reshape(views, -1, *out.shape[1:])]
         return split[0] if views == 1 else tuple(split)
 
+    function = _leaving_streams_alone(run) if device == "gpu" else run
     out: Any = fn.python_function(
-        *inputs, function=run, device=device, batch_processing=True, num_outputs=views,
+        *inputs, function=function, device=device, batch_processing=True, num_outputs=views,
         output_layouts=[out_layout] * views,
     )  # fmt: skip
     return out if views == 1 else tuple(out)
+
+
+def _leaving_streams_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, safe to raise in a GPU python_function.
+
+    DALI (2.4) lends its stream to CuPy and takes it back only when the function returns. After an exception CuPy would
+    destroy DALI's stream, and the process dies of it before anybody reads the message.
+    """
+
+    def guarded(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except BaseException:
+            import cupy
+
+            cupy.cuda.get_current_stream().ptr = 0
+            raise
+
+    return guarded
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
