@@ -75,8 +75,11 @@ def _grid(rows: int, columns: int, extra: float) -> tuple[Figure, Any]:
     """A figure without windows: ``rows`` x ``columns`` bare axes, ``extra`` inches of title above each."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(_CELL * columns, (_CELL + extra) * rows), layout="constrained")
+    height = (_CELL + extra) * rows
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - 0.3 * extra / height))  # headings stand above the titles
+    figure = Figure(figsize=(_CELL * columns, height), layout=layout)
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
