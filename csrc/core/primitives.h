@@ -52,22 +52,17 @@ struct Position {
   int pixel;
   float next;
 };
-PRIME_HD Position displace(int p, float shift, int side) {
-  const float whole = floor(-shift);
-  if (!(whole > -8192.f)) return {0, 0.f};
-  if (!(whole < 8192.f)) return {side - 1, 0.f};
-  const int pixel = p + static_cast<int>(whole);
-  if (pixel < 0) return {0, 0.f};
-  if (pixel >= side - 1) return {side - 1, 0.f};
-  return {pixel, -shift - whole};
+PRIME_HD Position displace(int p, float shift, int side) {  // without branches, so that CPU loops vectorise
+  const float whole = floor(-shift), at = static_cast<float>(p) + whole, last = static_cast<float>(side - 1);
+  const float clamped = at > 0.f ? (at < last ? at : last) : 0.f;  // a shift that is no number reads pixel 0
+  return {static_cast<int>(clamped), at >= 0.f && at < last ? -shift - whole : 0.f};
 }
 
 PRIME_HD float mix(float a, float b, float weight) { return fma(weight, b - a, a); }
 
-PRIME_HD float bilinear(const float* plane, int width, Position y, Position x) {
-  const float* p = plane + static_cast<int64_t>(y.pixel) * width + x.pixel;
-  const int right = x.next != 0.f, below = y.next != 0.f ? width : 0;  // never read past the border
-  return mix(mix(p[0], p[right], x.next), mix(p[below], p[below + right], x.next), y.next);
+// Between the pixel at `corner`, the one to its right and those below; offsets 0 where there is none or its weight is 0.
+PRIME_HD float bilinear(const float* corner, int right, int below, float next_y, float next_x) {
+  return mix(mix(corner[0], corner[right], next_x), mix(corner[below], corner[below + right], next_x), next_y);
 }
 
 // ------------------------------------------------------------------------------------------------------------ color

@@ -31,8 +31,9 @@ struct Geometry {
 
 // Memory of one thread for spatial slots.
 struct SpatialScratch {
-  std::unique_ptr<float[]> coefficients, half, shift[2];
-  SpatialScratch(const Geometry& g);
+  std::unique_ptr<float[]> coefficients, half, shift[2], unaligned_panel;
+  explicit SpatialScratch(const Geometry& g);
+  float* panel() const;
 };
 
 // n normals of one run (core/random.h), `out` has room for 4 * run_blocks(n).

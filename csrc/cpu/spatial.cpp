@@ -13,14 +13,14 @@ constexpr int kPanel = 2 * kLanes;  // columns of a product computed together
 
 int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
-// C[0..R) x panel = sum over k of A(r, k) B[k] x panel, k ascending.
+// C[0..R) x panel = sum over k of A(r, k) panel[k], k ascending.
 template <int R>
-void product_tile(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb, float* c, int ldc, int depth) {
+void product_tile(const float* a, int64_t a_row, int64_t a_k, const float* panel, float* c, int ldc, int depth) {
   Lanes sum[R][2];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = Lanes(0.f);
   for (int k = 0; k < depth; ++k) {
-    const Lanes b0 = Lanes::load(b + static_cast<int64_t>(k) * ldb), b1 = Lanes::load(b + static_cast<int64_t>(k) * ldb + kLanes);
+    const Lanes b0 = Lanes::load(panel + k * kPanel), b1 = Lanes::load(panel + k * kPanel + kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const Lanes factor(a[r * a_row + k * a_k]);
@@ -35,24 +35,34 @@ void product_tile(const float* a, int64_t a_row, int64_t a_k, const float* b, in
   }
 }
 
-// C[m x n] = A B, n a multiple of kPanel. depth_of(r) bounds the terms of row r and those below it.
+// C[m x n] = A B, n a multiple of kPanel, `depth` the rows of B. depth_of(r) bounds the terms of row r of C and those
+// below it. The panel of B at hand is copied together, so that it stays in the nearest cache.
 template <class Depth>
-void product(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb, float* c, int ldc, int m, int n, Depth depth_of) {
+void product(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb, float* c, int ldc, int m, int n, int depth,
+             float* panel, Depth depth_of) {
   for (int x = 0; x < n; x += kPanel) {
+    for (int k = 0; k < depth; ++k) memcpy(panel + k * kPanel, b + static_cast<int64_t>(k) * ldb + x, kPanel * sizeof(float));
     int r = 0;
-    for (; r + 6 <= m; r += 6) product_tile<6>(a + r * a_row, a_row, a_k, b + x, ldb, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
-    for (; r < m; ++r) product_tile<1>(a + r * a_row, a_row, a_k, b + x, ldb, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
+    for (; r + 6 <= m; r += 6) product_tile<6>(a + r * a_row, a_row, a_k, panel, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
+    for (; r < m; ++r) product_tile<1>(a + r * a_row, a_row, a_k, panel, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
   }
 }
 
-// Row a of the coefficients B_ab, b = 1 .. n.
-void coefficient_row(float* out, int a, int n, const Geometry& g, Slot s, Stream stream, int chain, int j, Purpose purpose) {
+// Row a of the coefficients B_ab, b = 1 .. n; `variance` has room for n numbers.
+void coefficient_row(float* __restrict out, float* __restrict variance, int a, int n, const Geometry& g, Slot s, Stream stream,
+                     int chain, int j, Purpose purpose) {
   normal_run(out, n, stream, static_cast<uint32_t>(a) * kRun, chain, j, purpose);
-  if (s.last < g.height && s.last < g.width) {  // no mode has an alias inside the disc
-    for (int b = 0; b < n; ++b) out[b] *= sqrt(1.f / static_cast<float>(a * a + (b + 1) * (b + 1)));
-  } else {
-    for (int b = 0; b < n; ++b) out[b] *= mode_std(a, b + 1, s.last, g.height, g.width);
-  }
+  // mode_std() of core/primitives.h for a whole row: the same terms in the same order.
+  std::fill(variance, variance + n, 0.f);
+  const int limit = s.last * s.last + s.last, period = 2 * (g.width - 1);
+  for (int p = 0, row; (row = alias(a, p, g.height - 1)) <= s.last; ++p)
+    for (int start = 0; start - g.width < s.last; start += period)
+      for (int sign = start ? -1 : 1; sign <= 1; sign += 2)
+        for (int b = 0; b < n; ++b) {
+          const int column = start + sign * (b + 1), square = row * row + column * column;
+          variance[b] += square <= limit ? 1.f / static_cast<float>(square) : 0.f;
+        }
+  for (int b = 0; b < n; ++b) out[b] *= sqrt(variance[b]);
 }
 
 // One field u on the grid, before the factor sqrt(T) x side. out: rows of columns->pitch numbers.
@@ -63,12 +73,14 @@ void field(float* out, const Geometry& g, Slot s, Stream stream, int chain, int 
   for (int r = 0; r < rows; ++r) {
     const int n = row_modes(r + 1, s.last, g.width);
     float* row = b + static_cast<int64_t>(r) * lda;
-    coefficient_row(row, r + 1, n, g, s, stream, chain, j, purpose);
+    coefficient_row(row, scratch.half.get(), r + 1, n, g, s, stream, chain, j, purpose);
     std::fill(row + n, row + columns, 0.f);
   }
-  product(b, lda, 1, g.columns->values.get(), pitch, scratch.half.get(), pitch, rows, pitch,
+  float* panel = scratch.panel();
+  product(b, lda, 1, g.columns->values.get(), pitch, scratch.half.get(), pitch, rows, pitch, columns, panel,
           [&](int r) { return row_modes(r + 1, s.last, g.width); });
-  product(g.rows->values.get(), 1, g.rows->pitch, scratch.half.get(), pitch, out, pitch, g.height, pitch, [&](int) { return rows; });
+  product(g.rows->values.get(), 1, g.rows->pitch, scratch.half.get(), pitch, out, pitch, g.height, pitch, rows, panel,
+          [&](int) { return rows; });
 }
 
 }  // namespace
@@ -85,27 +97,39 @@ SineTable::SineTable(int modes, int side) : modes(modes), side(side), pitch(roun
 }
 
 SpatialScratch::SpatialScratch(const Geometry& g)
-    : coefficients(new float[static_cast<int64_t>(g.rows->modes) * (round_up(g.columns->modes, 4))]),
+    : coefficients(new float[static_cast<int64_t>(g.rows->modes) * round_up(g.columns->modes, 4)]),
       half(new float[static_cast<int64_t>(g.rows->modes) * g.columns->pitch]),
       shift{std::unique_ptr<float[]>(new float[static_cast<int64_t>(g.height) * g.columns->pitch]),
-            std::unique_ptr<float[]>(new float[static_cast<int64_t>(g.height) * g.columns->pitch])} {}
+            std::unique_ptr<float[]>(new float[static_cast<int64_t>(g.height) * g.columns->pitch])},
+      unaligned_panel(new float[static_cast<int64_t>(std::max(g.rows->modes, g.columns->modes)) * kPanel + kPanel]) {}
+
+float* SpatialScratch::panel() const {  // on a cache line
+  const uintptr_t line = kPanel * sizeof(float), address = reinterpret_cast<uintptr_t>(unaligned_panel.get());
+  return reinterpret_cast<float*>((address + line - 1) / line * line);
+}
 
 void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j, SpatialScratch& scratch) {
   field(scratch.shift[0].get(), g, s, stream, chain, j, Purpose::row_shift, scratch);
   field(scratch.shift[1].get(), g, s, stream, chain, j, Purpose::column_shift, scratch);
   const float scale_y = s.strength * static_cast<float>(g.height), scale_x = s.strength * static_cast<float>(g.width);
-  std::vector<Position> ys(g.width), xs(g.width);
+  // One output row at a time: first where each pixel is read, then the reading.
+  std::vector<int> corner(g.width), right(g.width), below(g.width);
+  std::vector<float> next_y(g.width), next_x(g.width);
   for (int y = 0; y < g.height; ++y) {
     const float* dy = scratch.shift[0].get() + static_cast<int64_t>(y) * g.columns->pitch;
     const float* dx = scratch.shift[1].get() + static_cast<int64_t>(y) * g.columns->pitch;
     for (int x = 0; x < g.width; ++x) {
-      ys[x] = displace(y, scale_y * dy[x], g.height);
-      xs[x] = displace(x, scale_x * dx[x], g.width);
+      const Position from_y = displace(y, scale_y * dy[x], g.height), from_x = displace(x, scale_x * dx[x], g.width);
+      corner[x] = from_y.pixel * g.width + from_x.pixel;
+      right[x] = from_x.next != 0.f ? 1 : 0;
+      below[x] = from_y.next != 0.f ? g.width : 0;
+      next_y[x] = from_y.next;
+      next_x[x] = from_x.next;
     }
     for (int channel = 0; channel < 3; ++channel) {
       const float* plane = src + channel * g.plane();
       float* out = dst + channel * g.plane() + static_cast<int64_t>(y) * g.width;
-      for (int x = 0; x < g.width; ++x) out[x] = bilinear(plane, g.width, ys[x], xs[x]);
+      for (int x = 0; x < g.width; ++x) out[x] = bilinear(plane + corner[x], right[x], below[x], next_y[x], next_x[x]);
     }
   }
 }

@@ -193,7 +193,10 @@ __global__ void slot_kernel(Work w, int j) {
         y = clip01(y);
         break;
       }
-      case kSpatial: y = bilinear(plane, a.width, from_y, from_x); break;
+      case kSpatial:
+        y = bilinear(plane + static_cast<int64_t>(from_y.pixel) * a.width + from_x.pixel, from_x.next != 0.f,
+                     from_y.next != 0.f ? a.width : 0, from_y.next, from_x.next);
+        break;
       case kColor: y = color_map(plane[here], table + c * count, s.first, count); break;
       case kNoise: {
         const int blocks = run_blocks(a.width), row = c * a.height + p.y;
