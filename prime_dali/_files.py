@@ -39,8 +39,8 @@ def find_photos(paths: list[Path]) -> list[Path]:
     return found
 
 
-def read_photo(path: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """A photograph as RGB uint8 ``[H, W, 3]``, or with ``size`` its centre square resized to that many pixels.
+def read_photo(path: Path, size: int) -> NDArray[np.uint8]:
+    """The centre square of a photograph, resized: RGB uint8 ``[size, size, 3]``.
 
     Raises:
         PhotoError: The file is no image that Pillow reads.
@@ -49,30 +49,27 @@ def read_photo(path: Path, size: int | None = None) -> NDArray[np.uint8]:
 
     try:
         with Image.open(path) as image:
-            rgb = image.convert("RGB")
-            if size is not None:
-                rgb = ImageOps.fit(rgb, (size, size), Image.Resampling.BICUBIC)
-            return np.asarray(rgb)
+            return np.asarray(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BICUBIC))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise PhotoError(f"{path}: not a readable image ({error})") from error
 
 
-def readable_photos(paths: list[Path], on_error: str, report: Report) -> list[Path]:
-    """Those of ``paths`` that Pillow can decode.
+def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> dict[Path, NDArray[np.uint8]]:
+    """The centre square of each photograph, uint8 ``[size, size, 3]``, by its path.
 
     Args:
         paths: Files.
+        size: Side of the squares, pixels.
         on_error: ``"fail"``: the first bad file raises. ``"skip"``: each is reported by name and left out.
         report: Called with one line a bad file, and one with their number.
 
     Raises:
         PhotoError: A bad file under ``"fail"``, or no good one at all.
     """
-    good: list[Path] = []
+    good: dict[Path, NDArray[np.uint8]] = {}
     for path in paths:
         try:
-            read_photo(path)
-            good.append(path)
+            good[path] = read_photo(path, size)
         except PhotoError as error:
             if on_error == "fail":
                 raise

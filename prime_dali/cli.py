@@ -11,8 +11,6 @@ from typing import Any
 from . import __version__, _arguments
 from .config import LAWS, MIXINGS, PrimeConfig, preset
 
-Parser = argparse.ArgumentParser
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, 1 for a bad input (one line on stderr), or 2 for bad usage."""
@@ -25,15 +23,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="prime-dali", description="PRIME data augmentation for robust image classifiers.")
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="prime-dali", description="PRIME data augmentation for robust image classifiers."
+    )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
 
     doctor = commands.add_parser("doctor", help="what was built, found and usable, and how to get what is missing")
     doctor.set_defaults(run=_doctor)
 
-    demo = commands.add_parser("demo", help="photographs through a DALI pipeline with PRIME", formatter_class=_Defaults)
+    demo = commands.add_parser(
+        "demo",
+        help="photographs through a DALI pipeline with PRIME",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     demo.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
     demo.add_argument("--photos", type=Path, help="a folder; none: those of scikit-image and -learn")
     demo.add_argument("--batch", type=_whole(1, 65536), default=32, help="images a batch")
@@ -42,16 +46,14 @@ def _parser() -> Parser:
     _add_config(demo)
     demo.set_defaults(run=_demo)
 
-    gallery = commands.add_parser("gallery", help="a picture of what PRIME does", formatter_class=_Defaults)
+    gallery = commands.add_parser(
+        "gallery", help="a picture of what PRIME does", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     gallery.add_argument("photos", type=Path, nargs="*", help="files and folders; none: those of the demo")
     gallery.add_argument("--out", type=Path, default=Path("out/gallery.png"), help="the PNG to write")
     _add_config(gallery)
     gallery.set_defaults(run=_gallery)
     return parser
-
-
-class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
-    pass
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -64,7 +66,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _add_config(parser: Parser) -> None:
+def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", choices=("imagenet", "cifar"), default="imagenet", help="the distributions")
     parser.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
     parser.add_argument("--law", choices=LAWS, help="law of spatial strengths; without it as --mixing implies")
@@ -98,11 +100,11 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _gallery(options: argparse.Namespace) -> None:
     from . import demo, gallery
-    from ._files import find_photos, read_photo, readable_photos
+    from ._files import find_photos, read_photos
 
     found = find_photos(options.photos) if options.photos else demo.shipped_photos()
-    photos = [read_photo(path, options.size) for path in readable_photos(found, options.on_error, print)]
-    gallery.save_gallery(photos, _config(options), options.out, seed=options.seed)
+    photos = read_photos(found, options.size, options.on_error, print)
+    gallery.save_gallery(list(photos.values()), _config(options), options.out, seed=options.seed)
     print(f"wrote {options.out}")
 
 

@@ -42,7 +42,9 @@ class PrimeConfig:
             back the input exactly.
         spectral_size: Side of the random filter, odd, 1 to 31 pixels.
         spectral_std_max: Standard deviation of the filter's entries is U(0, this).
-        spatial_cut_max: Largest cut ``C``, 3 to 4094: ``c_max ~ U{3..C}``, ``c = floor(q (c_max - 1) + 2)``.
+        spatial_cut_max: Largest cut ``C``, 3 to 4094: ``c_max ~ U{3..C}``, ``c = floor(q (c_max - 1) + 2)``. The
+            temperature lies between ``T1 = 1 / (pi n^2 ln c)`` and ``T2 = 4 / (pi^3 c^2 ln c)`` or T1 if that is
+            larger; ``n^2`` is height x width, so that T1 means a shift of half a pixel for images of any shape.
         spatial_cut: A fixed cut ``c``, 2 to 4094, instead of a random one.
         color_variance_max: Variance of the coefficients is U(0, this).
         color_cut_max: The cut is U{1..this}; 1 to 1024.

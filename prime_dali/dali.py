@@ -56,8 +56,8 @@ def prime(
         images: uint8, float16 or float32 (floats in [0, 1]), ``layout``, all of one size, H and W from 8 to 4096.
         config: The distributions, or the name of a preset.
         index: int64 scalars, each image's own number in the data set. The result then depends on it, the seed and
-            the epoch alone. None: random numbers of DALI's own generator, seeded with ``seed``; it is part of DALI's
-            checkpoints.
+            the epoch alone. None: random numbers of DALI's own generator, seeded with the low 31 bits of ``seed``;
+            it is part of DALI's checkpoints. Then give every rank a seed of its own.
         epoch: An int from 0, or int64 scalars.
         seed: The run's seed.
         views: 1, or 3: clean, augmented, augmented.

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import doctor, gallery
-from ._files import Report, read_photo, readable_photos
+from ._files import Report, read_photos
 from .config import PrimeConfig
+
+MAX_PHOTOS = 32  # the pipeline holds them in memory, and each is a row of the gallery
 
 # Photographs that come with scikit-image and scikit-learn.
 _SHIPPED = {
@@ -101,7 +103,10 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
         ImportError: DALI or a package for pictures is missing; the message says what to install.
         PhotoError: A photograph cannot be read, and ``settings.on_error`` is ``"fail"``.
     """
-    photos = readable_photos(settings.photos, settings.on_error, report)
+    if len(settings.photos) > MAX_PHOTOS:
+        report(f"using the first {MAX_PHOTOS} of {len(settings.photos)} photographs")
+    squares = read_photos(settings.photos[:MAX_PHOTOS], settings.size, settings.on_error, report)
+    photos = list(squares)
     device, why = doctor.choose_device(settings.device)
     shape = f"{settings.size} x {settings.size}, batches of {settings.batch}"
     report(f"{len(photos)} photographs, {shape}, on the {device} ({why})")
@@ -115,8 +120,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     rate = settings.batches * settings.batch / (time.perf_counter() - start)
     report(f"{rate:,.0f} images/s")
 
-    squares = [read_photo(path, settings.size) for path in photos]
-    gallery.save_gallery(squares, settings.config, settings.out / "gallery.png", seed=settings.seed)
+    gallery.save_gallery(list(squares.values()), settings.config, settings.out / "gallery.png", seed=settings.seed)
     gallery.save_batch(np.stack([np.array(image) for image in images]), settings.out / "batch.png")
     report(f"wrote {settings.out / 'gallery.png'} and {settings.out / 'batch.png'}")
     return rate

@@ -66,7 +66,7 @@ def _cpu() -> Finding:
     except ImportError as error:
         return Finding("CPU back end", False, str(error), "build the package again: pip install .")
     threads = len(os.sched_getaffinity(0))
-    detail = f"compiled with {_arrays.compiler}, {threads} threads available"
+    detail = f"compiler {_arrays.compiler}, {threads} threads available"
     if not _arrays.cpu_supported():
         return Finding("CPU back end", False, detail + ", but this processor lacks AVX2 or FMA",
                        "build with PRIME_DALI_MARCH=native")  # fmt: skip

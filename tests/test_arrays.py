@@ -94,3 +94,13 @@ def test_cupy(device: str) -> None:
     assert np.array_equal(cupy.asnumpy(arrays.apply(torch_images, plan, out_dtype=np.float16)), expected)
     with pytest.raises(ValueError, match="plan: expected a plan of cupy arrays"):
         arrays.apply(cupy.asarray(images.numpy()), host)
+
+
+@pytest.mark.parametrize(("program", "message"), [
+    ("sys.modules['nvidia.dali'] = None; import prime_dali.dali", "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]'"),
+    ("sys.modules['cupy'] = None; from prime_dali import arrays; arrays.require_cuda('images')", "images is in CUDA memory and CuPy is not installed"),
+    ("sys.modules['prime_dali._arrays_cuda'] = None; from prime_dali import arrays; arrays._cuda()", "prime_dali was built without CUDA; see prime-dali doctor"),
+])  # fmt: skip
+def test_what_is_missing_is_named(program: str, message: str) -> None:
+    done = subprocess.run([sys.executable, "-c", f"import sys; {program}"], capture_output=True, text=True, check=False)
+    assert "ImportError: " + message in done.stderr
