@@ -1,4 +1,4 @@
-// Plain kernels, one step of METHOD each, every intermediate in float32. All launch shapes follow from the arguments
+// One kernel a step of METHOD, every intermediate in float32. All launch shapes follow from the arguments
 // alone; which primitive a slot holds is read from the plan on the device.
 //
 // Words: a row is one augmented image; a unit is one chain of one row. Rows are processed in chunks that fit the
@@ -26,7 +26,7 @@ struct Layout {
   explicit Layout(const ApplyArgs& a)
       : modes_y(modes(a.max_cut, a.height)), modes_x(modes(a.max_cut, a.width)),
         plane(static_cast<int64_t>(a.height) * a.width), image(3 * plane),
-        fixed(2 * (a.height - 1) + 2 * (a.width - 1)),
+        fixed(static_cast<int64_t>(modes_y) * a.height + static_cast<int64_t>(modes_x) * a.width),
         row(image + a.chains * (2 * image + 2 * (static_cast<int64_t>(modes_y) * modes_x + static_cast<int64_t>(modes_y) * a.width + plane))) {}
 };
 
@@ -34,7 +34,7 @@ struct Work {
   ApplyArgs args;
   Layout layout;
   int64_t first_row;  // of this chunk
-  float *sine_y, *sine_x;          // [2 (H - 1)], [2 (W - 1)]
+  float *sine_y, *sine_x;          // [modes_y, H], [modes_x, W]: sin(pi mode k / (side - 1))
   float* clean;                    // [rows, 3, H, W]
   float *ping, *pong;              // [units, 3, H, W]
   float *coefficients, *half, *shift;  // [units, 2, modes_y, modes_x], [units, 2, modes_y, W], [units, 2, H, W]
@@ -74,9 +74,10 @@ struct Pixel {
 };
 
 __global__ void sine_kernel(Work w) {
-  const int k = blockIdx.x * blockDim.x + threadIdx.x, ny = w.args.height - 1, nx = w.args.width - 1;
-  if (k < 2 * ny) w.sine_y[k] = grid_sine(1, k, ny);
-  if (k < 2 * nx) w.sine_x[k] = grid_sine(1, k, nx);
+  const int k = blockIdx.x * blockDim.x + threadIdx.x, mode = blockIdx.y;
+  const int height = w.args.height, width = w.args.width;
+  if (mode < w.layout.modes_y && k < height) w.sine_y[static_cast<int64_t>(mode) * height + k] = grid_sine(mode + 1, k, height - 1);
+  if (mode < w.layout.modes_x && k < width) w.sine_x[static_cast<int64_t>(mode) * width + k] = grid_sine(mode + 1, k, width - 1);
 }
 
 __global__ void read_kernel(Work w) {
@@ -96,7 +97,7 @@ __device__ bool spatial_slot(const Work& w, int unit, int j, Slot& slot) {
   return slot.primitive == kSpatial && valid(slot, w.args.max_cut);
 }
 
-// Block (mode row, field, unit): row a of B_ab.
+// Block (mode row, field, unit): row a of B_ab, zeros outside the disc included.
 __global__ void coefficient_kernel(Work w, int j) {
   Slot s;
   const int unit = blockIdx.z, field = blockIdx.y, a = blockIdx.x + 1;
@@ -105,6 +106,7 @@ __global__ void coefficient_kernel(Work w, int j) {
   const Purpose purpose = field ? Purpose::column_shift : Purpose::row_shift;
   float* out = w.coefficients + ((static_cast<int64_t>(unit) * 2 + field) * w.layout.modes_y + a - 1) * w.layout.modes_x;
   const int n = row_modes(a, s.last, w.args.width), blocks = run_blocks(n);
+  for (int b = n + threadIdx.x; b < modes(s.last, w.args.width); b += blockDim.x) out[b] = 0.f;
   for (int q = threadIdx.x; q < blocks; q += blockDim.x) {
     const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(a) * kRun + q, unit % w.args.chains, j, purpose));
     for (int lane = 0; lane < 4; ++lane) {
@@ -114,30 +116,56 @@ __global__ void coefficient_kernel(Work w, int j) {
   }
 }
 
-// half[a, x] = sum over b of B_ab sin(pi b x / (W - 1)).
-__global__ void columns_kernel(Work w, int j) {
-  Slot s;
-  const Pixel p;
-  const int unit = blockIdx.z / 2, field = blockIdx.z % 2, a = p.y + 1, period = 2 * (w.args.width - 1);
-  if (!spatial_slot(w, unit, j, s) || !p.inside(w.args.width, modes(s.last, w.args.height))) return;
-  const float* b = w.coefficients + ((static_cast<int64_t>(unit) * 2 + field) * w.layout.modes_y + p.y) * w.layout.modes_x;
-  const int n = row_modes(a, s.last, w.args.width);
-  float sum = 0.f;
-  for (int k = 0, r = p.x; k < n; ++k, r += p.x, r -= r >= period ? period : 0) sum = fma(b[k], w.sine_x[r], sum);
-  w.half[((static_cast<int64_t>(unit) * 2 + field) * w.layout.modes_y + p.y) * w.args.width + p.x] = sum;
-}
+// The two matrix products of a field, blocks of kBlock x kBlock outputs, kStep terms at a time through shared memory.
+// Every output adds its terms in ascending order, as the CPU does.
+//   first:  half[a, x]  = sum over b of B_ab sin(pi b x / (W - 1))
+//   second: shift[y, x] = sum over a of sin(pi a y / (H - 1)) half[a, x]
+constexpr int kBlock = 64, kStep = 16, kEach = 4;  // kEach x kEach outputs a thread
 
-// shift[y, x] = sum over a of sin(pi a y / (H - 1)) half[a, x].
-__global__ void rows_kernel(Work w, int j) {
+template <bool kFirst>
+__global__ void __launch_bounds__((kBlock / kEach) * (kBlock / kEach)) product_kernel(Work w, int j) {
+  __shared__ float left[kStep][kBlock + 4], right[kStep][kBlock];
   Slot s;
-  const Pixel p;
-  const int unit = blockIdx.z / 2, field = blockIdx.z % 2, period = 2 * (w.args.height - 1);
-  if (!spatial_slot(w, unit, j, s) || !p.inside(w.args.width, w.args.height)) return;
-  const float* half = w.half + (static_cast<int64_t>(unit) * 2 + field) * w.layout.modes_y * w.args.width + p.x;
-  const int n = modes(s.last, w.args.height);
-  float sum = 0.f;
-  for (int k = 0, r = p.y; k < n; ++k, r += p.y, r -= r >= period ? period : 0) sum = fma(w.sine_y[r], half[static_cast<int64_t>(k) * w.args.width], sum);
-  w.shift[(static_cast<int64_t>(unit) * 2 + field) * w.layout.plane + static_cast<int64_t>(p.y) * w.args.width + p.x] = sum;
+  const int unit = blockIdx.z / 2, width = w.args.width, height = w.args.height;
+  const int row0 = blockIdx.y * kBlock, column0 = blockIdx.x * kBlock;
+  if (!spatial_slot(w, unit, j, s)) return;
+  const int rows = kFirst ? modes(s.last, height) : height;
+  if (row0 >= rows) return;
+  // Rows of B further down have no more terms than the first one of the block.
+  const int terms = kFirst ? row_modes(row0 + 1, s.last, width) : modes(s.last, height);
+  const float* coefficients = w.coefficients + static_cast<int64_t>(blockIdx.z) * w.layout.modes_y * w.layout.modes_x;
+  float* half = w.half + static_cast<int64_t>(blockIdx.z) * w.layout.modes_y * width;
+  const float* b = kFirst ? w.sine_x : half;
+
+  const int thread = threadIdx.x, across = thread % (kBlock / kEach) * kEach, down = thread / (kBlock / kEach) * kEach;
+  float sum[kEach][kEach] = {};
+  for (int k0 = 0; k0 < terms; k0 += kStep) {
+    for (int i = thread; i < kStep * kBlock; i += blockDim.x) {
+      // Neighbouring threads read neighbouring addresses: along k in the coefficients, along x and y in the others.
+      const int k = kFirst ? i % kStep : i / kBlock, row = kFirst ? i / kStep : i % kBlock;
+      const bool inside = k0 + k < terms && row0 + row < rows;
+      left[k][row] = !inside  ? 0.f
+                     : kFirst ? coefficients[static_cast<int64_t>(row0 + row) * w.layout.modes_x + k0 + k]
+                              : w.sine_y[static_cast<int64_t>(k0 + k) * height + row0 + row];
+    }
+    for (int i = thread; i < kStep * kBlock; i += blockDim.x) {
+      const int k = i / kBlock, column = i % kBlock;
+      const bool inside = k0 + k < terms && column0 + column < width;
+      right[k][column] = inside ? b[static_cast<int64_t>(k0 + k) * width + column0 + column] : 0.f;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kStep; ++k)
+      for (int r = 0; r < kEach; ++r)
+        for (int c = 0; c < kEach; ++c) sum[r][c] = fma(left[k][down + r], right[k][across + c], sum[r][c]);
+    __syncthreads();
+  }
+  float* out = kFirst ? half : w.shift + static_cast<int64_t>(blockIdx.z) * w.layout.plane;
+  for (int r = 0; r < kEach; ++r)
+    for (int c = 0; c < kEach; ++c) {
+      const int row = row0 + down + r, column = column0 + across + c;
+      if (row < rows && column < width) out[static_cast<int64_t>(row) * width + column] = sum[r][c];
+    }
 }
 
 // n normals of a run times `scale` into shared memory, by the whole block.
@@ -258,8 +286,8 @@ int apply_cuda(const ApplyArgs& a, void* workspace, size_t bytes, void* stream_h
   float* next = static_cast<float*>(workspace);
   const auto take = [&](int64_t floats) { return (next += floats) - floats; };
   const int64_t units = chunk * a.chains;
-  w.sine_y = take(2 * (a.height - 1));
-  w.sine_x = take(2 * (a.width - 1));
+  w.sine_y = take(static_cast<int64_t>(layout.modes_y) * a.height);
+  w.sine_x = take(static_cast<int64_t>(layout.modes_x) * a.width);
   w.clean = take(chunk * layout.image);
   w.ping = take(units * layout.image);
   w.pong = take(units * layout.image);
@@ -271,8 +299,12 @@ int apply_cuda(const ApplyArgs& a, void* workspace, size_t bytes, void* stream_h
   const auto tiles = [&](int height, int64_t z) {
     return dim3((a.width + kTileX - 1) / kTileX, (height + kTileY - 1) / kTileY, static_cast<unsigned>(z));
   };
-  const int period = 2 * (std::max(a.height, a.width) - 1);
-  sine_kernel<<<(period + 255) / 256, 256, 0, stream>>>(w);
+  const auto products = [&](int height, int64_t z) {
+    return dim3((a.width + kBlock - 1) / kBlock, (height + kBlock - 1) / kBlock, static_cast<unsigned>(z));
+  };
+  constexpr int kThreads = (kBlock / kEach) * (kBlock / kEach);
+  if (a.max_cut > 0)
+    sine_kernel<<<dim3((std::max(a.height, a.width) + 255) / 256, std::max(layout.modes_y, layout.modes_x)), 256, 0, stream>>>(w);
   for (int64_t first = 0; first < a.rows; first += chunk) {
     const int64_t rows = std::min(chunk, a.rows - first), live = rows * a.chains;
     w.first_row = first;
@@ -280,8 +312,8 @@ int apply_cuda(const ApplyArgs& a, void* workspace, size_t bytes, void* stream_h
     for (int j = 0; j < a.depth; ++j) {
       if (a.max_cut > 0) {
         coefficient_kernel<<<dim3(layout.modes_y, 2, static_cast<unsigned>(live)), 64, 0, stream>>>(w, j);
-        columns_kernel<<<tiles(layout.modes_y, 2 * live), tile, 0, stream>>>(w, j);
-        rows_kernel<<<tiles(a.height, 2 * live), tile, 0, stream>>>(w, j);
+        product_kernel<true><<<products(layout.modes_y, 2 * live), kThreads, 0, stream>>>(w, j);
+        product_kernel<false><<<products(a.height, 2 * live), kThreads, 0, stream>>>(w, j);
       }
       slot_kernel<<<tiles(a.height, live), tile, 0, stream>>>(w, j);
     }
