@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p')
 DALI ?= $(if $(filter 12,$(CUDA_MAJOR)),dali-cuda12,dali-cuda13)
 CUPY := $(if $(CUDA_MAJOR),$(comma)$(subst dali,cupy,$(DALI)))
-CODE := $(shell find csrc -type f) setup.py pyproject.toml
+SOURCES := $(shell find csrc -type f)
+CODE := $(SOURCES) setup.py pyproject.toml
 
 .PHONY: demo test lint format clean
 .DELETE_ON_ERROR:
@@ -24,10 +25,12 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES)
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(SOURCES)
 
 # Build isolation would download a second torch; the one in the environment serves to build and to run.
 $(VENV)/installed: $(CODE)

@@ -38,7 +38,7 @@ def sample(
     """Draw what happens to a batch of images.
 
     A pure function: the same seed, index, epoch and view give the same augmented image whatever batch it sits in, on
-    CPU and GPU. The draws are those of METHOD ("Chain and mix" to "Additive noise"), each per image, chain and slot.
+    CPU and GPU. docs/METHOD.md has the laws; every draw is per image, chain and slot.
 
     Args:
         config: The distributions, or the name of a preset.

@@ -75,9 +75,9 @@ def _cpu() -> Finding:
 
 def _cuda_build() -> Finding:
     try:
-        from . import _arrays_cuda
+        _arrays_cuda = importlib.import_module("prime_dali._arrays_cuda")
     except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) or "circular" in str(error)
+        missing = isinstance(error, ModuleNotFoundError)
         detail = "not built" if missing else f"built, but does not load: {error}"
         return Finding("CUDA back end", False, detail,
                        "install the CUDA toolkit (nvcc), then PRIME_DALI_CUDA=1 pip install .")  # fmt: skip

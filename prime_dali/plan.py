@@ -260,7 +260,7 @@ def folded_std(cut: int, height: int, width: int) -> NDArray[np.float64]:
 
     Mode ``i`` of the law is, on a grid of ``N = side - 1`` intervals, mode ``r = i mod 2N`` if ``r < N``, minus mode
     ``2N - r`` if ``r > N``, and zero if ``r`` is 0 or N; independent Gaussians add their variances ``1 / (i^2 + j^2)``
-    over the disc ``sqrt(i^2 + j^2) < cut + 1/2`` (METHOD, "Modes above the grid's Nyquist alias").
+    over the disc ``sqrt(i^2 + j^2) < cut + 1/2`` (docs/METHOD.md, "Folding").
     """
 
     def fold(side: int) -> tuple[NDArray[np.int64], int]:
@@ -281,7 +281,7 @@ def _describe(plan: Plan, row: int, i: int, j: int) -> str:
     strength, last = plan.strength[row, i, j], plan.last[row, i, j]
     kind = plan.primitive[row, i, j]
     if kind == SPATIAL:
-        # Typical shift n sqrt(pi T ln c) / 2 (METHOD, "Spatial"), n^2 = H W.
+        # Typical shift n sqrt(pi T ln c) / 2 (docs/METHOD.md, "Spatial"), n^2 = H W.
         shift = strength * np.sqrt(np.pi * np.log(last) * plan.size[0] * plan.size[1]) / 2
         return f"spatial c={last} ({shift:.1f} px)"
     if kind == COLOR:

@@ -75,7 +75,7 @@ def displacement(slot: Slot, height: int, width: int) -> Array:
 
 
 def spatial(x: Array, slot: Slot) -> Array:
-    """``y(r) = x(r - d(r))``, bilinear, coordinates clamped to the image (METHOD, "Spatial")."""
+    """``y(r) = x(r - d(r))``, bilinear, coordinates clamped to the image (docs/METHOD.md, "Spatial")."""
     height, width = x.shape[1:]
     dy, dx = displacement(slot, height, width)
     yy = np.clip(np.arange(height)[:, None] - dy, 0, height - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,15 @@ def test_doctor(capsys: pytest.CaptureFixture) -> None:
     out = capsys.readouterr().out
     for part in ("CPU back end", "CUDA back end", "GPU", "torch door", "CuPy", "DALI", "DALI on the GPU"):
         assert part in out
+
+
+def test_doctor_of_a_build_without_cuda_and_torch() -> None:
+    program = "import sys; sys.modules.update(dict.fromkeys(['torch', 'cupy', 'prime_dali._arrays_cuda'])); "
+    program += "from prime_dali.cli import main; main(['doctor'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "[--] CUDA back end: not built" in done.stdout
+    assert "[--] torch door: torch is not installed" in done.stdout
+    assert "to get it: pip install 'torch>=2.10'" in done.stdout
 
 
 def test_gallery(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The laws that plans are drawn from, against METHOD.
+"""The laws that plans are drawn from, against docs/METHOD.md.
 
 Every statistical test has fixed seeds and the same threshold on its p-value. It follows from the number of tests: with
 about a hundred of them, P_MIN = 1e-5 makes a false alarm of the whole file, on fresh seeds, a matter of 1 in 1,000.
@@ -134,7 +134,7 @@ def test_typical_shift_quantiles_of_the_method(name: str, size: int, law: str, e
     plan = draw(only("spatial", name, spatial_law=law), (size, size))
     shift = plan.strength * np.sqrt(np.pi * np.log(plan.last)) * size / 2
     below = (shift <= expected).mean()
-    # METHOD rounds the shift to a tenth of a pixel: the 95 % quantile lies within that, give or take sampling.
+    # docs/METHOD.md rounds the shift to a tenth of a pixel: the 95 % quantile lies within that, give or take sampling.
     low, high = (shift <= expected - 0.06).mean(), (shift <= expected + 0.06).mean()
     sampling = 4.5 * np.sqrt(0.95 * 0.05 / shift.size)
     assert low - sampling <= 0.95 <= high + sampling, below
@@ -162,7 +162,7 @@ def test_color_band_imagenet() -> None:
         lengths = np.minimum(20, k - np.arange(1, k + 1) + 1)
         p += np.bincount(lengths, minlength=21) / (500 * k)
     assert chi_square(np.bincount(length, minlength=21)[1:], p[1:]) > P_MIN
-    assert (p * np.arange(21)).sum() == pytest.approx(18.2, abs=0.05)  # METHOD's average
+    assert (p * np.arange(21)).sum() == pytest.approx(18.2, abs=0.05)  # the average of docs/METHOD.md
 
 
 def test_color_cifar() -> None:

@@ -29,7 +29,8 @@ inline SampleArgs sample_args(const py::dict& d, std::vector<int64_t>& views) {
   views = d["views"].cast<std::vector<int64_t>>();
   if (views.empty() || views.size() > kMaxViews) throw std::invalid_argument("prime_dali: expected 1 to 16 views");
   const auto law = d["law"].cast<std::vector<double>>();
-  if (!read_law(law.data(), law.size(), a.law)) throw std::invalid_argument("prime_dali: expected as many numbers in law as core/plan.h has fields");
+  if (!read_law(law.data(), law.size(), a.law))
+    throw std::invalid_argument("prime_dali: expected as many numbers in law as core/plan.h has fields");
   a.index = address<const int64_t>(d, "index");
   a.epoch = address<const int64_t>(d, "epoch");
   a.epoch_step = d["epoch_step"].cast<int64_t>();

@@ -8,7 +8,8 @@ PYBIND11_MODULE(_arrays, m) {
   m.attr("compiler") = __VERSION__;
   m.def("cpu_supported", &cpu_supported);
   m.def("philox", [](std::vector<uint32_t> counter, std::vector<uint32_t> key) {
-    const Block<uint32_t> b = philox<uint32_t>({counter.at(0), counter.at(1), counter.at(2), counter.at(3)}, key.at(0), key.at(1));
+    const Block<uint32_t> b =
+        philox<uint32_t>({counter.at(0), counter.at(1), counter.at(2), counter.at(3)}, key.at(0), key.at(1));
     return std::vector<uint32_t>{b.x, b.y, b.z, b.w};
   });
   m.def("sample", [](const py::dict& d) {

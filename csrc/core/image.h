@@ -21,8 +21,8 @@ struct ApplyArgs {
   const int32_t* plan;  // [rows, row_words(chains, depth)]; row r is a view of image r % images
   int64_t rows, images;
   int height, width, chains, depth;
-  int filter;           // side of the spectral filter, odd
-  int max_cut;          // no spatial cut in the plan is larger; 0: the plan has no spatial slot
+  int filter;               // side of the spectral filter, odd
+  int max_cut;              // no spatial cut in the plan is larger; 0: the plan has no spatial slot
   float mean[3], scale[3];  // out = (y - mean) * scale, per channel
 };
 

@@ -24,7 +24,9 @@ constexpr int kMaxChains = 255, kMaxDepth = 255, kMaxCut = 4094, kMaxColorCut = 
 // Plans can be edited by hand. What no draw could have made is not run: the pixels become NaN.
 PRIME_HD bool valid(Slot s, int max_cut) {
   switch (s.primitive) {
-    case kIdentity: case kSpectral: case kNoise: return true;
+    case kIdentity:
+    case kSpectral:
+    case kNoise: return true;
     case kSpatial: return s.last >= 1 && s.last <= max_cut;
     case kColor: return s.first >= 1 && s.first <= s.last && s.last <= kMaxColorCut;
     default: return false;
@@ -39,7 +41,9 @@ struct Row {
   Word* words;
   int chains, depth;
 
-  PRIME_HD Stream stream() const { return {uint32_t(words[0]), uint32_t(words[1]), uint32_t(words[2]), uint32_t(words[3])}; }
+  PRIME_HD Stream stream() const {
+    return {uint32_t(words[0]), uint32_t(words[1]), uint32_t(words[2]), uint32_t(words[3])};
+  }
   PRIME_HD void set_stream(Stream s) const {
     words[0] = static_cast<int32_t>(s.key0), words[1] = static_cast<int32_t>(s.key1);
     words[2] = static_cast<int32_t>(s.salt0), words[3] = static_cast<int32_t>(s.salt1);
@@ -59,19 +63,19 @@ struct Row {
 // The distributions to draw from: a PrimeConfig and an image size, as numbers. prime_dali/config.py fills it, field by
 // field in this order.
 struct Law {
-  double height, width;               // pixels
+  double height, width;  // pixels
   double chains, depth;
   double spectral, spatial, color, noise;  // 1: this primitive is enabled
-  double identity;                    // 1: the identity is one more choice in every slot
-  double random_depth;                // 1: the depth of a chain is U{1..depth}
-  double blend;                       // 0: Dirichlet over all; 1: Beta(1,1) x Dirichlet over chains; 2: the chain alone
-  double arcsine;                     // 1: q ~ Beta(1/2, 1/2) for cut and temperature; 0: uniform
-  double alpha;                       // scale of every amplitude
+  double identity;                         // 1: the identity is one more choice in every slot
+  double random_depth;                     // 1: the depth of a chain is U{1..depth}
+  double blend;    // 0: Dirichlet over all; 1: Beta(1,1) x Dirichlet over chains; 2: the chain alone
+  double arcsine;  // 1: q ~ Beta(1/2, 1/2) for cut and temperature; 0: uniform
+  double alpha;    // scale of every amplitude
   double spectral_std_max;
   double spatial_cut, spatial_cut_max;  // spatial_cut 0: random up to spatial_cut_max
   double color_variance_max;
-  double color_cut, color_cut_max;      // color_cut 0: random up to color_cut_max
-  double color_band;                    // 0: all frequencies up to the cut
+  double color_cut, color_cut_max;  // color_cut 0: random up to color_cut_max
+  double color_band;                // 0: all frequencies up to the cut
   double noise_std;
 };
 constexpr int kLawFields = sizeof(Law) / sizeof(double);
@@ -83,7 +87,7 @@ PRIME_HD float quantile(uint32_t word, bool arcsine) {
   return s * s;
 }
 
-// sqrt(T) of METHOD "Spatial", T between T1 and max(T1, T2), n^2 = height x width.
+// sqrt(T) of docs/METHOD.md "Spatial", T between T1 and max(T1, T2), n^2 = height x width.
 PRIME_HD float spatial_strength(const Law& law, int cut, float q) {
   const float pi = 3.14159265f, c = static_cast<float>(cut), logarithm = log(c);
   const float t1 = 1.f / (((pi * static_cast<float>(law.height)) * static_cast<float>(law.width)) * logarithm);
@@ -105,8 +109,7 @@ PRIME_HD Slot draw_slot(const Law& law, Stream stream, int chain, int j) {
   const float alpha = static_cast<float>(law.alpha);
   const bool arcsine = law.arcsine != 0;
   switch (primitive + 1) {
-    case kSpectral:
-      return {kSpectral, alpha * (uniform(block.y) * static_cast<float>(law.spectral_std_max)), 0, 0};
+    case kSpectral: return {kSpectral, alpha * (uniform(block.y) * static_cast<float>(law.spectral_std_max)), 0, 0};
     case kSpatial: {
       int cut = static_cast<int>(law.spatial_cut);
       if (cut == 0) {
@@ -127,8 +130,7 @@ PRIME_HD Slot draw_slot(const Law& law, Stream stream, int chain, int j) {
       const int first = 1 + uniform_int(block.w, cut);
       return {kColor, alpha * std, first, first + band - 1 < cut ? first + band - 1 : cut};
     }
-    default:
-      return {kNoise, alpha * static_cast<float>(law.noise_std), 0, 0};
+    default: return {kNoise, alpha * static_cast<float>(law.noise_std), 0, 0};
   }
 }
 
@@ -175,14 +177,14 @@ PRIME_HD void draw_row(const Law& law, uint64_t seed, int64_t index, int64_t epo
 
 struct SampleArgs {
   Law law;
-  const int64_t* index;   // [images], each image's own number
-  const int64_t* epoch;   // [images], or one for all with epoch_step 0
+  const int64_t* index;  // [images], each image's own number
+  const int64_t* epoch;  // [images], or one for all with epoch_step 0
   int64_t epoch_step;
   int64_t images;
   uint64_t seed;
-  const int64_t* views;   // host memory, [view_count], -1: clean
+  const int64_t* views;  // host memory, [view_count], -1: clean
   int view_count;
-  int32_t* plan;          // [view_count * images, row_words]
+  int32_t* plan;  // [view_count * images, row_words]
 };
 
 constexpr int kMaxViews = 16;

@@ -1,5 +1,5 @@
-// Per-pixel arithmetic of the primitives (METHOD, sections Spectral to Additive noise). To change what a primitive
-// does, change it here and in prime_dali/reference.py; tests/test_primitives.py says whether they agree.
+// Per-pixel arithmetic of the primitives (docs/METHOD.md, sections Spectral to Additive noise). To change what a
+// primitive does, change it here and in prime_dali/reference.py; tests/test_primitives.py says whether they agree.
 #pragma once
 #include "plan.h"
 
@@ -60,7 +60,8 @@ PRIME_HD Position displace(int p, float shift, int side) {  // without branches,
 
 PRIME_HD float mix(float a, float b, float weight) { return fma(weight, b - a, a); }
 
-// Between the pixel at `corner`, the one to its right and those below; offsets 0 where there is none or its weight is 0.
+// Between the pixel at `corner`, the one to its right and those below. The offsets are 0 where a weight is 0, so that
+// nothing past the border is read.
 PRIME_HD float bilinear(const float* corner, int right, int below, float next_y, float next_x) {
   return mix(mix(corner[0], corner[right], next_x), mix(corner[below], corner[below + right], next_x), next_y);
 }

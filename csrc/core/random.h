@@ -33,7 +33,16 @@ PRIME_HD Block<U> philox(Block<U> c, uint32_t key0, uint32_t key1) {
 }
 
 // What a block is for. Part of the counter: changing a number changes every augmented image.
-enum class Purpose : uint32_t { draw = 0, filter = 1, row_shift = 2, column_shift = 3, color = 4, noise = 7, weights = 8, depth = 9 };
+enum class Purpose : uint32_t {
+  draw = 0,
+  filter = 1,
+  row_shift = 2,
+  column_shift = 3,
+  color = 4,
+  noise = 7,
+  weights = 8,
+  depth = 9
+};
 
 struct Stream {
   uint32_t key0, key1, salt0, salt1;

@@ -52,9 +52,12 @@ void read_image(const ApplyArgs& a, int64_t image, float* __restrict x) {
     each_value(a, a.in_strides, [=](int64_t i, int64_t at, int) { x[i] = convert(p[at]); });
   };
   switch (a.in_type) {
-    case DType::u8: return read(static_cast<const uint8_t*>(a.in), [](uint8_t v) { return static_cast<float>(v) / 255.f; });
-    case DType::f16: return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return checked(half_to_float(v)); });
-    case DType::bf16: return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return checked(bf16_to_float(v)); });
+    case DType::u8:
+      return read(static_cast<const uint8_t*>(a.in), [](uint8_t v) { return static_cast<float>(v) / 255.f; });
+    case DType::f16:
+      return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return checked(half_to_float(v)); });
+    case DType::bf16:
+      return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return checked(bf16_to_float(v)); });
     case DType::f32: return read(static_cast<const float*>(a.in), [](float v) { return checked(v); });
   }
 }
@@ -63,7 +66,8 @@ void write_image(const ApplyArgs& a, int64_t row, const float* __restrict y) {
   const int64_t offset = row * a.out_strides.n;
   const auto write = [&](auto* base, auto convert) {
     auto* p = base + offset;
-    each_value(a, a.out_strides, [=, &a](int64_t i, int64_t at, int c) { p[at] = convert((y[i] - a.mean[c]) * a.scale[c]); });
+    each_value(a, a.out_strides,
+               [=, &a](int64_t i, int64_t at, int c) { p[at] = convert((y[i] - a.mean[c]) * a.scale[c]); });
   };
   switch (a.out_type) {
     case DType::u8: return write(static_cast<uint8_t*>(a.out), float_to_u8);
@@ -78,7 +82,8 @@ struct Worker {
   const ApplyArgs& args;
   const Geometry& geometry;
   int64_t values = 3 * geometry.plane();
-  std::unique_ptr<float[]> clean{new float[values]}, mixed{new float[values]}, ping{new float[values]}, pong{new float[values]};
+  std::unique_ptr<float[]> clean{new float[values]}, mixed{new float[values]}, ping{new float[values]},
+      pong{new float[values]};
   std::unique_ptr<SpatialScratch> spatial;  // made when the first spatial slot comes
 
   Worker(const ApplyArgs& args, const Geometry& geometry) : args(args), geometry(geometry) {}
@@ -152,7 +157,8 @@ void on_threads(int64_t threads, F work) {
 
 void apply_cpu(const ApplyArgs& args, int threads) {
   const SineTable rows(modes(args.max_cut, args.height), args.height);
-  const SineTable other = args.height == args.width ? SineTable() : SineTable(modes(args.max_cut, args.width), args.width);
+  const SineTable other =
+      args.height == args.width ? SineTable() : SineTable(modes(args.max_cut, args.width), args.width);
   const Geometry geometry{args.height, args.width, &rows, args.height == args.width ? &rows : &other};
   std::atomic<int64_t> next{0};
   on_threads(std::min<int64_t>(threads, args.rows), [&] {

@@ -41,7 +41,8 @@ void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int 
 
 // src, dst: [3, height, width] float32, not overlapping.
 void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int filter, Stream stream, int chain, int j);
-void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j, SpatialScratch& scratch);
+void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j,
+                 SpatialScratch& scratch);
 void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j);
 void noise_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j);
 

@@ -21,7 +21,8 @@ void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int 
   }
 }
 
-void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int filter, Stream stream, int chain, int j) {
+void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int filter, Stream stream, int chain,
+                  int j) {
   const int taps = filter * filter, radius = filter / 2;
   std::vector<float> w(run_blocks(taps) * 4);
   normal_run(w.data(), taps, stream, 0, chain, j, Purpose::filter);
@@ -55,7 +56,8 @@ void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream s
     const float* in = src + channel * g.plane();
     float* out = dst + channel * g.plane();
     int64_t p = 0;
-    for (; p + kLanes <= g.plane(); p += kLanes) color_map(Lanes::load(in + p), b.data(), s.first, count).store(out + p);
+    for (; p + kLanes <= g.plane(); p += kLanes)
+      color_map(Lanes::load(in + p), b.data(), s.first, count).store(out + p);
     for (; p < g.plane(); ++p) out[p] = color_map(in[p], b.data(), s.first, count);
   }
 }

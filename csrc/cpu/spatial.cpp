@@ -38,19 +38,22 @@ void product_tile(const float* a, int64_t a_row, int64_t a_k, const float* panel
 // C[m x n] = A B, n a multiple of kPanel, `depth` the rows of B. depth_of(r) bounds the terms of row r of C and those
 // below it. The panel of B at hand is copied together, so that it stays in the nearest cache.
 template <class Depth>
-void product(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb, float* c, int ldc, int m, int n, int depth,
-             float* panel, Depth depth_of) {
+void product(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb, float* c, int ldc, int m, int n,
+             int depth, float* panel, Depth depth_of) {
   for (int x = 0; x < n; x += kPanel) {
-    for (int k = 0; k < depth; ++k) memcpy(panel + k * kPanel, b + static_cast<int64_t>(k) * ldb + x, kPanel * sizeof(float));
+    for (int k = 0; k < depth; ++k)
+      memcpy(panel + k * kPanel, b + static_cast<int64_t>(k) * ldb + x, kPanel * sizeof(float));
     int r = 0;
-    for (; r + 6 <= m; r += 6) product_tile<6>(a + r * a_row, a_row, a_k, panel, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
-    for (; r < m; ++r) product_tile<1>(a + r * a_row, a_row, a_k, panel, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
+    for (; r + 6 <= m; r += 6)
+      product_tile<6>(a + r * a_row, a_row, a_k, panel, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
+    for (; r < m; ++r)
+      product_tile<1>(a + r * a_row, a_row, a_k, panel, c + static_cast<int64_t>(r) * ldc + x, ldc, depth_of(r));
   }
 }
 
 // Row a of the coefficients B_ab, b = 1 .. n; `variance` has room for n numbers.
-void coefficient_row(float* __restrict out, float* __restrict variance, int a, int n, const Geometry& g, Slot s, Stream stream,
-                     int chain, int j, Purpose purpose) {
+void coefficient_row(float* __restrict out, float* __restrict variance, int a, int n, const Geometry& g, Slot s,
+                     Stream stream, int chain, int j, Purpose purpose) {
   normal_run(out, n, stream, static_cast<uint32_t>(a) * kRun, chain, j, purpose);
   // mode_std() of core/primitives.h for a whole row: the same terms in the same order.
   std::fill(variance, variance + n, 0.f);
@@ -66,7 +69,8 @@ void coefficient_row(float* __restrict out, float* __restrict variance, int a, i
 }
 
 // One field u on the grid, before the factor sqrt(T) x side. out: rows of columns->pitch numbers.
-void field(float* out, const Geometry& g, Slot s, Stream stream, int chain, int j, Purpose purpose, SpatialScratch& scratch) {
+void field(float* out, const Geometry& g, Slot s, Stream stream, int chain, int j, Purpose purpose,
+           SpatialScratch& scratch) {
   const int rows = modes(s.last, g.height), columns = modes(s.last, g.width), pitch = g.columns->pitch;
   const int lda = round_up(g.columns->modes, 4);
   float* b = scratch.coefficients.get();
@@ -108,7 +112,8 @@ float* SpatialScratch::panel() const {  // on a cache line
   return reinterpret_cast<float*>((address + line - 1) / line * line);
 }
 
-void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j, SpatialScratch& scratch) {
+void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j,
+                 SpatialScratch& scratch) {
   field(scratch.shift[0].get(), g, s, stream, chain, j, Purpose::row_shift, scratch);
   field(scratch.shift[1].get(), g, s, stream, chain, j, Purpose::column_shift, scratch);
   const float scale_y = s.strength * static_cast<float>(g.height), scale_x = s.strength * static_cast<float>(g.width);

@@ -1,4 +1,4 @@
-// One kernel a step of METHOD, every intermediate in float32. All launch shapes follow from the arguments
+// One kernel a step of docs/METHOD.md, every intermediate in float32. All launch shapes follow from the arguments
 // alone; which primitive a slot holds is read from the plan on the device.
 //
 // Words: a row is one augmented image; a unit is one chain of one row. Rows are processed in chunks that fit the
@@ -24,19 +24,22 @@ struct Layout {
   int64_t fixed, row;    // floats of workspace: for the call, and for each row
 
   explicit Layout(const ApplyArgs& a)
-      : modes_y(modes(a.max_cut, a.height)), modes_x(modes(a.max_cut, a.width)),
-        plane(static_cast<int64_t>(a.height) * a.width), image(3 * plane),
+      : modes_y(modes(a.max_cut, a.height)),
+        modes_x(modes(a.max_cut, a.width)),
+        plane(static_cast<int64_t>(a.height) * a.width),
+        image(3 * plane),
         fixed(static_cast<int64_t>(modes_y) * a.height + static_cast<int64_t>(modes_x) * a.width),
-        row(image + a.chains * (2 * image + 2 * (static_cast<int64_t>(modes_y) * modes_x + static_cast<int64_t>(modes_y) * a.width + plane))) {}
+        row(image + a.chains * (2 * image + 2 * (static_cast<int64_t>(modes_y) * modes_x +
+                                                 static_cast<int64_t>(modes_y) * a.width + plane))) {}
 };
 
 struct Work {
   ApplyArgs args;
   Layout layout;
-  int64_t first_row;  // of this chunk
-  float *sine_y, *sine_x;          // [modes_y, H], [modes_x, W]: sin(pi mode k / (side - 1))
-  float* clean;                    // [rows, 3, H, W]
-  float *ping, *pong;              // [units, 3, H, W]
+  int64_t first_row;                   // of this chunk
+  float *sine_y, *sine_x;              // [modes_y, H], [modes_x, W]: sin(pi mode k / (side - 1))
+  float* clean;                        // [rows, 3, H, W]
+  float *ping, *pong;                  // [units, 3, H, W]
   float *coefficients, *half, *shift;  // [units, 2, modes_y, modes_x], [units, 2, modes_y, W], [units, 2, H, W]
 
   __device__ Row<const int32_t> plan(int row) const {
@@ -76,8 +79,10 @@ struct Pixel {
 __global__ void sine_kernel(Work w) {
   const int k = blockIdx.x * blockDim.x + threadIdx.x, mode = blockIdx.y;
   const int height = w.args.height, width = w.args.width;
-  if (mode < w.layout.modes_y && k < height) w.sine_y[static_cast<int64_t>(mode) * height + k] = grid_sine(mode + 1, k, height - 1);
-  if (mode < w.layout.modes_x && k < width) w.sine_x[static_cast<int64_t>(mode) * width + k] = grid_sine(mode + 1, k, width - 1);
+  if (mode < w.layout.modes_y && k < height)
+    w.sine_y[static_cast<int64_t>(mode) * height + k] = grid_sine(mode + 1, k, height - 1);
+  if (mode < w.layout.modes_x && k < width)
+    w.sine_x[static_cast<int64_t>(mode) * width + k] = grid_sine(mode + 1, k, width - 1);
 }
 
 __global__ void read_kernel(Work w) {
@@ -104,11 +109,13 @@ __global__ void coefficient_kernel(Work w, int j) {
   if (!spatial_slot(w, unit, j, s) || a > modes(s.last, w.args.height)) return;
   const Stream stream = w.plan(unit / w.args.chains).stream();
   const Purpose purpose = field ? Purpose::column_shift : Purpose::row_shift;
-  float* out = w.coefficients + ((static_cast<int64_t>(unit) * 2 + field) * w.layout.modes_y + a - 1) * w.layout.modes_x;
+  float* out =
+      w.coefficients + ((static_cast<int64_t>(unit) * 2 + field) * w.layout.modes_y + a - 1) * w.layout.modes_x;
   const int n = row_modes(a, s.last, w.args.width), blocks = run_blocks(n);
   for (int b = n + threadIdx.x; b < modes(s.last, w.args.width); b += blockDim.x) out[b] = 0.f;
   for (int q = threadIdx.x; q < blocks; q += blockDim.x) {
-    const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(a) * kRun + q, unit % w.args.chains, j, purpose));
+    const auto z =
+        normals(stream.block<uint32_t>(static_cast<uint32_t>(a) * kRun + q, unit % w.args.chains, j, purpose));
     for (int lane = 0; lane < 4; ++lane) {
       const int b = lane * blocks + q + 1;
       if (b <= n) out[b - 1] = z.z[lane] * mode_std(a, b, s.last, w.args.height, w.args.width);
@@ -169,7 +176,8 @@ __global__ void __launch_bounds__((kBlock / kEach) * (kBlock / kEach)) product_k
 }
 
 // n normals of a run times `scale` into shared memory, by the whole block.
-__device__ void shared_run(float* out, int n, float scale, Stream stream, int chain, int j, Purpose purpose, int channel) {
+__device__ void shared_run(float* out, int n, float scale, Stream stream, int chain, int j, Purpose purpose,
+                           int channel) {
   const int thread = threadIdx.y * kTileX + threadIdx.x, blocks = run_blocks(n);
   for (int q = thread; q < blocks; q += kTileX * kTileY) {
     const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(q), chain, j, purpose, channel));
@@ -228,7 +236,8 @@ __global__ void slot_kernel(Work w, int j) {
       case kColor: y = color_map(plane[here], table + c * count, s.first, count); break;
       case kNoise: {
         const int blocks = run_blocks(a.width), row = c * a.height + p.y;
-        const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(row) * kRun + p.x % blocks, chain, j, Purpose::noise));
+        const auto z =
+            normals(stream.block<uint32_t>(static_cast<uint32_t>(row) * kRun + p.x % blocks, chain, j, Purpose::noise));
         const int lane = p.x / blocks;
         y = clip01(fma(s.strength, lane == 0 ? z.z[0] : lane == 1 ? z.z[1] : lane == 2 ? z.z[2] : z.z[3], plane[here]));
         break;
@@ -304,7 +313,8 @@ int apply_cuda(const ApplyArgs& a, void* workspace, size_t bytes, void* stream_h
   };
   constexpr int kThreads = (kBlock / kEach) * (kBlock / kEach);
   if (a.max_cut > 0)
-    sine_kernel<<<dim3((std::max(a.height, a.width) + 255) / 256, std::max(layout.modes_y, layout.modes_x)), 256, 0, stream>>>(w);
+    sine_kernel<<<dim3((std::max(a.height, a.width) + 255) / 256, std::max(layout.modes_y, layout.modes_x)), 256, 0,
+                  stream>>>(w);
   for (int64_t first = 0; first < a.rows; first += chunk) {
     const int64_t rows = std::min(chunk, a.rows - first), live = rows * a.chains;
     w.first_row = first;

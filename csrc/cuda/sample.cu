@@ -25,7 +25,8 @@ int sample_cuda(const SampleArgs& args, void* stream) {
   Views views{};
   for (int v = 0; v < args.view_count; ++v) views.at[v] = args.views[v];
   constexpr int threads = 64;
-  sample_kernel<<<static_cast<unsigned>((rows + threads - 1) / threads), threads, 0, static_cast<cudaStream_t>(stream)>>>(args, views);
+  sample_kernel<<<static_cast<unsigned>((rows + threads - 1) / threads), threads, 0,
+                  static_cast<cudaStream_t>(stream)>>>(args, views);
   return cudaGetLastError();
 }
 

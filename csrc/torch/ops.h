@@ -1,4 +1,5 @@
-// Between torch tensors and the core, for both devices. LibTorch's stable ABI only: one build serves every torch >= 2.10.
+// Between torch tensors and the core, for both devices. LibTorch's stable ABI only: one build serves every torch
+// >= 2.10.
 #pragma once
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>
@@ -17,14 +18,15 @@ using torch::stable::Tensor;
 // prime_dali/torch_ops.py has checked everything with messages for people; these catch direct callers of the ops.
 #define PRIME_REQUIRE(condition, what) STD_TORCH_CHECK(condition, "prime_dali: expected ", what)
 
-inline Tensor new_tensor(std::vector<int64_t> sizes, std::vector<int64_t> strides, ScalarType dtype, const Tensor& like) {
+inline Tensor new_tensor(std::vector<int64_t> sizes, std::vector<int64_t> strides, ScalarType dtype,
+                         const Tensor& like) {
   int32_t type, device_type, device_index;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
   type = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
   AtenTensorHandle handle;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), type,
-                                                  device_type, device_index, &handle));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
+                                                  type, device_type, device_index, &handle));
   return Tensor(handle);
 }
 
@@ -41,11 +43,15 @@ struct Sample {
   SampleArgs args{};
   Tensor plan;
 
-  Sample(const Tensor& index, const Tensor& epoch, int64_t seed, const std::vector<int64_t>& views, const std::vector<double>& law) {
-    PRIME_REQUIRE(index.dim() == 1 && index.scalar_type() == ScalarType::Long && index.is_contiguous(), "index: contiguous int64 [N]");
+  Sample(const Tensor& index, const Tensor& epoch, int64_t seed, const std::vector<int64_t>& views,
+         const std::vector<double>& law) {
+    PRIME_REQUIRE(index.dim() == 1 && index.scalar_type() == ScalarType::Long && index.is_contiguous(),
+                  "index: contiguous int64 [N]");
     PRIME_REQUIRE(epoch.scalar_type() == ScalarType::Long && epoch.is_contiguous() &&
-                  (epoch.dim() == 0 || (epoch.dim() == 1 && epoch.size(0) == index.size(0))), "epoch: int64 [] or contiguous [N]");
-    PRIME_REQUIRE(epoch.get_device_index() == index.get_device_index() && epoch.is_cpu() == index.is_cpu(), "index and epoch on one device");
+                      (epoch.dim() == 0 || (epoch.dim() == 1 && epoch.size(0) == index.size(0))),
+                  "epoch: int64 [] or contiguous [N]");
+    PRIME_REQUIRE(epoch.get_device_index() == index.get_device_index() && epoch.is_cpu() == index.is_cpu(),
+                  "index and epoch on one device");
     PRIME_REQUIRE(!views.empty() && views.size() <= kMaxViews, "1 to 16 views");
     PRIME_REQUIRE(read_law(law.data(), law.size(), args.law), "law: as many numbers as core/plan.h has fields");
     args.index = static_cast<const int64_t*>(index.data_ptr());
@@ -70,13 +76,17 @@ struct Apply {
     PRIME_REQUIRE(images.dim() == 4 && images.size(1) == 3, "images: [N, 3, H, W]");
     PRIME_REQUIRE(chains >= 1 && chains <= kMaxChains && depth >= 1 && depth <= kMaxDepth, "width and depth: 1 to 255");
     PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
-                  plan.size(1) == row_words(static_cast<int>(chains), static_cast<int>(depth)), "plan: contiguous int32 [R, words of a row]");
-    PRIME_REQUIRE(plan.get_device_index() == images.get_device_index() && plan.is_cpu() == images.is_cpu(), "images and plan on one device");
+                      plan.size(1) == row_words(static_cast<int>(chains), static_cast<int>(depth)),
+                  "plan: contiguous int32 [R, words of a row]");
+    PRIME_REQUIRE(plan.get_device_index() == images.get_device_index() && plan.is_cpu() == images.is_cpu(),
+                  "images and plan on one device");
     args.images = images.size(0), args.rows = plan.size(0);
-    PRIME_REQUIRE(args.images == 0 ? args.rows == 0 : args.rows % args.images == 0, "plan: a whole number of rows per image");
+    PRIME_REQUIRE(args.images == 0 ? args.rows == 0 : args.rows % args.images == 0,
+                  "plan: a whole number of rows per image");
     PRIME_REQUIRE(filter >= 1 && filter % 2 == 1 && filter <= kMaxFilter, "filter size: odd, 1 to 31");
     PRIME_REQUIRE(max_cut >= 0 && max_cut <= kMaxCut, "max_cut: 0 to 4094");
-    PRIME_REQUIRE(read_normalization(mean.data(), mean.size(), scale.data(), scale.size(), args), "mean and scale: three numbers each, or none");
+    PRIME_REQUIRE(read_normalization(mean.data(), mean.size(), scale.data(), scale.size(), args),
+                  "mean and scale: three numbers each, or none");
     const int64_t height = images.size(2), width = images.size(3);
     PRIME_REQUIRE(height >= 8 && height <= kMaxSide && width >= 8 && width <= kMaxSide, "height and width: 8 to 4096");
     args.height = static_cast<int>(height), args.width = static_cast<int>(width);

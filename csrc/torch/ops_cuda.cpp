@@ -17,15 +17,16 @@ struct Context {
 
 void check(int code) { STD_TORCH_CHECK(code == 0, "prime_dali: CUDA error: ", cuda_error(code)); }
 
-Tensor sample(const Tensor& index, const Tensor& epoch, int64_t seed, std::vector<int64_t> views, std::vector<double> law) {
+Tensor sample(const Tensor& index, const Tensor& epoch, int64_t seed, std::vector<int64_t> views,
+              std::vector<double> law) {
   const Context context(index);
   Sample call(index, epoch, seed, views, law);
   check(sample_cuda(call.args, context.stream));
   return call.plan;
 }
 
-Tensor apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t depth, int64_t filter, int64_t max_cut, ScalarType out_dtype,
-             std::vector<double> mean, std::vector<double> scale, bool channels_last) {
+Tensor apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t depth, int64_t filter, int64_t max_cut,
+             ScalarType out_dtype, std::vector<double> mean, std::vector<double> scale, bool channels_last) {
   const Context context(images);
   Apply call(images, plan, chains, depth, filter, max_cut, out_dtype, mean, scale, channels_last);
   if (call.args.rows == 0) return call.out;
