@@ -1,4 +1,4 @@
-"""The README's code for torch, NumPy and own distributions runs as it stands."""
+"""The README's code runs; what is for a GPU runs on the CPU where there is none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_images
+from PIL import Image
 
 import prime_dali
 
@@ -29,6 +30,22 @@ def test_torch_block() -> None:
     names = {"loader": [batch], "model": model, "criterion": torch.nn.CrossEntropyLoss(), "epoch": 1}
     exec(code if torch.cuda.is_available() else code.replace(".cuda()", ""), names)
     assert names["loss"].isfinite()
+
+
+def test_dali_block(tmp_path: Path) -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    for name, image in zip("ab", make_images(2, 60, 80, torch.uint8), strict=True):
+        (tmp_path / name).mkdir()
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / name / "photo.jpg")
+    code = block("@pipeline_def").replace('file_root="train"', f'file_root="{tmp_path}"')
+    # The block is for a GPU and for many files.
+    names: dict = {}
+    exec(code.replace("device_id=0", "device_id=None").replace('"mixed"', '"cpu"').replace("=256", "=2"), names)
+    pipeline = names["training"]()
+    pipeline.build()
+    images, labels = pipeline.run()
+    assert images.shape() == [(224, 224, 3)] * 2
+    assert sorted(int(np.array(label)[0]) for label in labels) == [0, 1]
 
 
 def test_numpy_block(capsys: pytest.CaptureFixture) -> None:
