@@ -146,10 +146,10 @@ def write_ninja(ninja, names: list[str]) -> None:
     # symbols would mix with the one that torch or DALI has loaded.
     ninja.rule("link", f"{cxx} -shared -Wl,--exclude-libs,ALL -o $out $in $flags", description="link $out")
 
-    def compile_(sources: list[Path], rule: str, flags: str, suffix: str = "") -> list[str]:
+    def compile_(sources: list[Path], rule: str, flags: str) -> list[str]:
         objects = []
         for source in sources:
-            objects.append(f"{source.parent.name}/{source.stem}{suffix}.o")
+            objects.append(f"{source.parent.name}/{source.stem}.o")
             ninja.build(objects[-1], rule, str(source), variables={"flags": flags})
         return objects
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 MAX_SIDE = 4096  # pixels
@@ -57,6 +57,38 @@ def image_size(argument: str, size: Any) -> tuple[int, int]:
     if not isinstance(size, (tuple, list)) or len(size) != 2:
         raise TypeError(f"{argument}: expected (height, width), got {size!r}")
     return integer(f"{argument}: height", size[0], 8, MAX_SIDE), integer(f"{argument}: width", size[1], 8, MAX_SIDE)
+
+
+def odd(argument: str, value: Any, high: int) -> int:
+    """``value`` if it is an odd int from 1 to ``high``; TypeError or ValueError otherwise."""
+    number = integer(argument, value, 1, high)
+    if number % 2 == 0:
+        raise ValueError(f"{argument}: expected an odd number, got {number}")
+    return number
+
+
+def layouts(layout: str, out_layout: str | None, known: Collection[str]) -> str:
+    """The layout of the output: ``out_layout``, or ``layout`` where it is None; ValueError for an unknown one."""
+    if layout not in known:
+        raise ValueError(unknown("layout", layout, known))
+    if out_layout is None:
+        return layout
+    if out_layout not in known:
+        raise ValueError(unknown("out_layout", out_layout, known))
+    return out_layout
+
+
+def unit_range(argument: str, low: float, high: float) -> None:
+    """ValueError unless pixels from ``low`` to ``high`` are in [0, 1]; NaN is not."""
+    if not (low >= 0 and high <= 1):
+        raise ValueError(f"{argument}: expected finite values in [0, 1], got {low:g} to {high:g}")
+
+
+def training_views(views: Any) -> Any:
+    """What :func:`prime_dali.sample` takes as ``view`` for 1 view, or for the 3 of the Jensen-Shannon loss."""
+    if views not in (1, 3):
+        raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
+    return 0 if views == 1 else (CLEAN, 0, 1)
 
 
 def views(view: Any) -> list[int]:

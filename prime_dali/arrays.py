@@ -22,14 +22,14 @@ if not _arrays.cpu_supported():
 def sample(config: PrimeConfig, index: Any, *, size: tuple[int, int], seed: int, epoch: Any, view: Any) -> Plan:
     """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, as ``index`` is."""
     height, width = _arguments.image_size("size", size)
-    index, xp = _as_array("index", index)
+    index, xp = as_array("index", index)
     if index.dtype != np.int64 or index.ndim != 1:
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
     index = xp.ascontiguousarray(index)
     if isinstance(epoch, int) and not isinstance(epoch, bool):
         epoch = xp.full((), _arguments.epoch(epoch), np.int64)
     else:
-        epoch, other = _as_array("epoch", epoch)
+        epoch, other = as_array("epoch", epoch)
         if epoch.dtype != np.int64 or epoch.shape not in ((), index.shape):
             got = f"{epoch.dtype} {list(epoch.shape)}"
             raise TypeError(f"epoch: expected an int, or int64 [] or {list(index.shape)}, got {got}")
@@ -84,24 +84,18 @@ def apply(
     """
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
-    array, xp = _as_array("array", array)
-    for argument, value in (("layout", layout), ("out_layout", out_layout)):
-        if value not in LAYOUTS and (argument, value) != ("out_layout", None):
-            raise ValueError(_arguments.unknown(argument, value, LAYOUTS))
-    out_layout = out_layout or layout
+    array, xp = as_array("array", array)
+    out_layout = _arguments.layouts(layout, out_layout, LAYOUTS)
     in_type = _dtype_number("array", array.dtype)
     axes = _image_axes(layout)
     if array.ndim != 4 or array.shape[axes[1]] != 3:
         wanted = {"NCHW": "[N, 3, H, W]", "NHWC": "[N, H, W, 3]"}[layout]
         raise ValueError(f"array: expected {wanted} as layout says, got {list(array.shape)}")
     batch, _, height, width = (array.shape[a] for a in axes)
-    if _arguments.image_size("array", (height, width)) != plan.size:
-        raise ValueError(f"plan: drawn for images of {plan.size[0]} x {plan.size[1]}, got {height} x {width}")
+    plan.check_images(batch, _arguments.image_size("array", (height, width)))
     if type(plan.rows) is not xp.ndarray:
         got = type(plan.rows).__name__
         raise ValueError(f"plan: expected a plan of {xp.__name__} arrays like the images, got {got}")
-    if plan.batch != batch:
-        raise ValueError(f"plan: drawn for {plan.batch} images, got {batch}")
     means, scales = _arguments.normalization(mean, std)
     if out_dtype is None:
         out_dtype = np.float32 if means and in_type == 0 else array.dtype
@@ -109,8 +103,8 @@ def apply(
     out_type = _dtype_number("out_dtype", out_dtype)
     if means and out_type == 0:
         raise ValueError("out_dtype: expected a floating dtype for normalised images, got uint8")
-    if xp is np and in_type != 0:
-        _check_values(array)
+    if xp is np and in_type != 0 and array.size:
+        _arguments.unit_range("array", float(array.min()), float(array.max()))
 
     shape = [plan.views * batch, 0, 0, 0]
     for axis, side in zip(_image_axes(out_layout)[1:], (3, height, width), strict=True):
@@ -142,7 +136,7 @@ def require_cuda(argument: str) -> None:
     _cuda()
 
 
-def _as_array(argument: str, array: Any) -> tuple[Any, Any]:
+def as_array(argument: str, array: Any) -> tuple[Any, Any]:
     """``array`` as NumPy or CuPy without a copy, and that module."""
     if isinstance(array, np.ndarray):
         return array, np
@@ -198,11 +192,3 @@ def _dtype_number(argument: str, dtype: Any) -> int:
         expected = f"{', '.join(_DTYPES)} in native byte order"
         raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name})")
     return _DTYPES.index(dtype.name)
-
-
-def _check_values(array: np.ndarray) -> None:
-    if array.size == 0:
-        return
-    low, high = float(array.min()), float(array.max())
-    if not (low >= 0 and high <= 1):  # also when they are NaN
-        raise ValueError(f"array: expected finite values in [0, 1], got {low:g} to {high:g}")

@@ -100,9 +100,7 @@ class PrimeConfig:
                 raise TypeError(f"{name}: expected True, False or None, got {getattr(self, name)!r}")
         _arguments.integer("width", self.width, 1, 255)
         _arguments.integer("depth", self.depth, 1, 255)
-        _arguments.integer("spectral_size", self.spectral_size, 1, MAX_FILTER_SIZE)
-        if self.spectral_size % 2 == 0:
-            raise ValueError(f"spectral_size: expected an odd number, got {self.spectral_size}")
+        _arguments.odd("spectral_size", self.spectral_size, MAX_FILTER_SIZE)
         _arguments.integer("spatial_cut_max", self.spatial_cut_max, 3, MAX_SPATIAL_CUT)
         _arguments.integer("color_cut_max", self.color_cut_max, 1, MAX_COLOR_CUT)
         if self.spatial_cut is not None:

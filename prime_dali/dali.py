@@ -79,12 +79,8 @@ def prime(
         raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
     settings = as_config(config)
     seed = _arguments.seed(seed)
-    if views not in (1, 3):
-        raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
-    for argument, value in (("layout", layout), ("out_layout", out_layout)):
-        if value not in _LAYOUTS and (argument, value) != ("out_layout", None):
-            raise ValueError(_arguments.unknown(argument, value, _LAYOUTS))
-    out_layout = out_layout or layout
+    view = _arguments.training_views(views)
+    out_layout = _arguments.layouts(layout, out_layout, _LAYOUTS)
     _arguments.normalization(mean, std)
     dtype = None if out_dtype is None else _numpy_dtype(out_dtype)
     if index is None:
@@ -100,10 +96,9 @@ def prime(
     if device == "gpu":
         arrays.require_cuda("images")
         inputs[1:] = [node.gpu() for node in inputs[1:]]
-    wanted: Any = 0 if views == 1 else (_arguments.CLEAN, 0, 1)
 
     def run(batch: list[Any], index: list[Any], *epochs: list[Any]) -> Any:
-        xp = _module_of(batch[0])
+        _, xp = arrays.as_array("images", batch[0])
         shapes = {image.shape for image in batch}
         if len(shapes) != 1:
             raise ValueError(f"images: expected one size in a batch, got shapes {sorted(shapes)}")
@@ -113,7 +108,7 @@ def prime(
         height, width = (shape[layout.index(axis)] for axis in "HW")
         plan = arrays.sample(
             settings, xp.stack(index).reshape(-1), size=(height, width), seed=seed,
-            epoch=xp.stack(epochs[0]).reshape(-1) if epochs else epoch, view=wanted,
+            epoch=xp.stack(epochs[0]).reshape(-1) if epochs else epoch, view=view,
         )  # fmt: skip
         out = arrays.apply(
             xp.stack(batch), plan, layout=_LAYOUTS[layout], out_layout=_LAYOUTS[out_layout], out_dtype=dtype,
@@ -154,11 +149,3 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
     if dtype not in known:
         raise TypeError(f"out_dtype: expected types.UINT8, FLOAT16 or FLOAT, got {dtype!r}")
     return np.dtype(known[dtype])
-
-
-def _module_of(array: Any) -> Any:
-    if isinstance(array, np.ndarray):
-        return np
-    import cupy
-
-    return cupy

@@ -41,8 +41,7 @@ class PRIME(torch.nn.Module):
         super().__init__()
         self.config = as_config(config)
         self.seed = _arguments.seed(seed)
-        if views not in (1, 3):
-            raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
+        self._view = _arguments.training_views(views)
         self.views = views
         _arguments.normalization(mean, std)
         self.mean = None if mean is None else tuple(mean)
@@ -88,7 +87,7 @@ class PRIME(torch.nn.Module):
             size=(batch.shape[2], batch.shape[3]),
             seed=self.seed,
             epoch=0 if epoch is None else epoch,
-            view=0 if self.views == 1 else (_arguments.CLEAN, 0, 1),
+            view=self._view,
         )
         out = torch_ops.apply(batch, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std)
         return out[0] if single and self.views == 1 else out

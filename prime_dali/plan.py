@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,10 +85,11 @@ class Plan:
         """
         chains = max((len(image) for image in slots), default=1) or 1
         depth = max((len(chain) for image in slots for chain in image), default=1) or 1
+        _arguments.odd("filter_size", filter_size, MAX_FILTER_SIZE)
         rows = np.zeros((len(slots), row_words(chains, depth)), np.int32)
-        max_cut = 0
+        plan = cls(rows, size, chains, depth, filter_size, max_cut=0)
         for r, image in enumerate(slots):
-            rows[r, :4] = random.stream(seed, r, 0, 0).view(np.int32)
+            plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
                 for j, (name, strength, *numbers) in enumerate(chain):
                     at = f"slots[{r}][{i}][{j}]"
@@ -100,24 +101,26 @@ class Plan:
                     first, last = 0, 0
                     if name == "spatial":
                         last = _arguments.integer(f"{at}: cut", numbers[0], 2, MAX_SPATIAL_CUT)
-                        max_cut = max(max_cut, last)
                     elif name == "color":
                         last = _arguments.integer(f"{at}: last frequency", numbers[1], 1, MAX_COLOR_CUT)
                         first = _arguments.integer(f"{at}: first frequency", numbers[0], 1, last)
-                    base = 5 + chains + 4 * (i * depth + j)
-                    rows[r, base] = NAMES.index(name)
-                    rows[r, base + 1 : base + 2].view(np.float32)[0] = _arguments.amplitude(f"{at}: strength", strength)
-                    rows[r, base + 2 : base + 4] = first, last
-        _arguments.integer("filter_size", filter_size, 1, MAX_FILTER_SIZE)
-        if filter_size % 2 == 0:
-            raise ValueError(f"filter_size: expected an odd number, got {filter_size}")
-        plan = cls(rows, size, chains, depth, filter_size, max_cut)
+                    plan.primitive[r, i, j] = NAMES.index(name)
+                    plan.strength[r, i, j] = _arguments.amplitude(f"{at}: strength", strength)
+                    plan.first[r, i, j], plan.last[r, i, j] = first, last
         given = [[0.0] + [1.0 / chains] * chains] * len(slots) if weights is None else weights
         table = np.asarray(given, np.float32).reshape(len(slots), -1)
         if len(slots) and table.shape[1] != chains + 1:
             raise ValueError(f"weights: expected {chains + 1} numbers per image, got {table.shape[1]}")
         plan.weights[:] = table if len(slots) else 0
-        return plan
+        cuts = plan.last[plan.primitive == SPATIAL]
+        return dataclasses.replace(plan, max_cut=int(cuts.max(initial=0)))
+
+    def check_images(self, batch: int, size: tuple[int, int]) -> None:
+        """ValueError unless the plan was drawn for ``batch`` images of this size."""
+        if size != self.size:
+            raise ValueError(f"plan: drawn for images of {self.size[0]} x {self.size[1]}, got {size[0]} x {size[1]}")
+        if self.batch != batch:
+            raise ValueError(f"plan: drawn for {self.batch} images, got {batch}")
 
     @property
     def batch(self) -> int:
@@ -185,19 +188,14 @@ class Plan:
 
     def materialize(self) -> list[Slot]:
         """Every slot that does something, with its random coefficients as float64 NumPy arrays."""
-        return list(self._materialize())
-
-    def _materialize(self) -> Iterator[Slot]:
         plan = self.numpy()
-        for row in range(plan.rows.shape[0]):
-            stream = plan.stream[row].view(np.uint32)
-            for chain in range(plan.chains):
-                for j in range(plan.depth):
-                    kind = int(plan.primitive[row, chain, j])
-                    if kind != IDENTITY:
-                        numbers = (float(plan.strength[row, chain, j]), int(plan.first[row, chain, j]))
-                        slot = Slot(row, chain, j, NAMES[kind], *numbers, int(plan.last[row, chain, j]), np.empty(0))
-                        yield dataclasses.replace(slot, coefficients=_coefficients(slot, stream, plan))
+        slots = []
+        for row, chain, j in np.argwhere(plan.primitive != IDENTITY).tolist():
+            name, strength = NAMES[plan.primitive[row, chain, j]], float(plan.strength[row, chain, j])
+            band = int(plan.first[row, chain, j]), int(plan.last[row, chain, j])
+            slot = Slot(row, chain, j, name, strength, *band, np.empty(0))
+            slots.append(dataclasses.replace(slot, coefficients=_coefficients(slot, plan)))
+        return slots
 
     def describe(self, row: int) -> str:
         """One line a chain for people: what was drawn for an augmented image, with the chain's weight."""
@@ -230,7 +228,9 @@ class Slot:
     coefficients: NDArray[np.float64]
 
 
-def _coefficients(slot: Slot, stream: NDArray[np.uint32], plan: Plan) -> NDArray[np.float64]:
+def _coefficients(slot: Slot, plan: Plan) -> NDArray[np.float64]:
+    stream = plan.stream[slot.row].view(np.uint32)
+
     def normals(count: int, base: int, purpose: str, channel: int = 0) -> NDArray[np.float64]:
         return random.normals(stream, count, base, slot.chain, slot.slot, purpose, channel)
 

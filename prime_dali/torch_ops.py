@@ -125,18 +125,16 @@ def apply(
     if images.requires_grad:
         raise ValueError("images: expected no gradient (PRIME is not differentiable), got requires_grad=True")
     size = _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
-    if size != plan.size:
-        raise ValueError(f"plan: drawn for images of {plan.size[0]} x {plan.size[1]}, got {size[0]} x {size[1]}")
+    plan.check_images(batch.shape[0], size)
     if plan.rows.device != images.device:
         devices = f"expected on {images.device} like images, got {plan.rows.device}"
         raise ValueError(f"plan: {devices}; use plan.torch(device)")
-    if plan.batch != batch.shape[0]:
-        raise ValueError(f"plan: drawn for {plan.batch} images, got {batch.shape[0]}")
     if single and plan.views != 1:
         raise ValueError(f"plan: expected one view for a [3, H, W] image, got {plan.views}")
     dtype, means, scales = output_format(images.dtype, out_dtype, mean, std)
-    if images.dtype.is_floating_point and images.device.type == "cpu" and not torch.compiler.is_compiling():
-        _check_values(batch)
+    readable = images.device.type == "cpu" and not torch.compiler.is_compiling()
+    if readable and images.dtype.is_floating_point and images.numel():
+        _arguments.unit_range("images", *(float(v) for v in torch.aminmax(images)))
     if channels_last is None:
         strides = batch.stride()
         channels_last = not batch.is_contiguous() and strides[1] < strides[3]
@@ -165,11 +163,3 @@ def output_format(
     if means and out_dtype == torch.uint8:
         raise ValueError("out_dtype: expected a floating dtype for normalised images, got torch.uint8")
     return out_dtype, means, scales
-
-
-def _check_values(images: torch.Tensor) -> None:
-    if images.numel() == 0:
-        return
-    low, high = (float(v) for v in torch.aminmax(images))
-    if not (low >= 0 and high <= 1):  # also when they are NaN
-        raise ValueError(f"images: expected finite values in [0, 1], got {low:g} to {high:g}")

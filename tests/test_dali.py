@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -28,7 +29,12 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def run(
-    device: str, images: np.ndarray = IMAGES, batch: int = 4, iterations: int = 1, indexed: bool = True, **arguments
+    device: str,
+    images: Sequence[np.ndarray] = IMAGES,
+    batch: int = 4,
+    iterations: int = 1,
+    indexed: bool = True,
+    **arguments,
 ):
     """The outputs of each iteration: a list of host arrays [batch, ...] a view."""
 
@@ -36,7 +42,7 @@ def run(
     def pipeline():
         image, index = fn.external_source(
             lambda s: (images[s.idx_in_epoch % len(images)], np.array(s.idx_in_epoch, np.int64)),
-            num_outputs=2, batch=False, dtype=[types.UINT8, types.INT64] if images.dtype == np.uint8 else None,
+            num_outputs=2, batch=False, dtype=[types.UINT8, types.INT64] if images[0].dtype == np.uint8 else None,
         )  # fmt: skip
         image = image.gpu() if device == "gpu" else image
         out = prime_dali.dali.prime(image, index=index if indexed else None, **arguments)
@@ -113,7 +119,7 @@ def test_bad_batches_fail_with_our_message(device: str) -> None:
     ):
         run(device, images=gray)
     with pytest.raises(RuntimeError, match="images: expected one size in a batch, got shapes"):
-        run_sizes(device, [np.zeros((24, 40, 3), np.uint8), np.zeros((24, 41, 3), np.uint8)])
+        run(device, images=[np.zeros((24, 40, 3), np.uint8), np.zeros((24, 41, 3), np.uint8)], batch=2)
 
 
 def test_pixels_outside_the_range_fail_on_the_cpu() -> None:
@@ -121,17 +127,6 @@ def test_pixels_outside_the_range_fail_on_the_cpu() -> None:
     images[2:] = 2
     with pytest.raises(RuntimeError, match=r"array: expected finite values in \[0, 1\], got 0 to 2"):
         run("cpu", images=images)
-
-
-def run_sizes(device: str, images: list[np.ndarray]) -> None:
-    @pipeline_def(batch_size=len(images), num_threads=1, device_id=0 if device == "gpu" else None)
-    def pipeline():
-        image = fn.external_source(lambda s: images[s.idx_in_batch], batch=False, dtype=types.UINT8)
-        return prime_dali.dali.prime(image.gpu() if device == "gpu" else image)
-
-    built = pipeline()
-    built.build()
-    built.run()
 
 
 def test_images_must_be_a_data_node() -> None:

@@ -31,17 +31,13 @@ SLOTS = {
 }
 
 
-def on(plan: Plan, device: str) -> Plan:
-    return plan.torch(device)
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("slot", SLOTS)
 def test_one_primitive(slot: str, size: tuple[int, int], device: str) -> None:
     """No exceptions: a single primitive on exact input has no floor or clamp that rounding could tip by 1e-4."""
     plan = Plan.build([[[SLOTS[slot]]], [[SLOTS[slot]]]], size=size, seed=5)
     images = make_images(2, *size)
-    out = prime_dali.apply(images.to(device), on(plan, device))
+    out = prime_dali.apply(images.to(device), plan.torch(device))
     expected = reference.apply(images, plan)
     assert np.abs(expected - images.numpy()).max() > 0.01  # something happened
     assert count_beyond(out, expected, FLOAT) == 0
@@ -51,16 +47,16 @@ def test_one_primitive(slot: str, size: tuple[int, int], device: str) -> None:
 def test_filter_sizes(filter_size: int, device: str) -> None:
     plan = Plan.build([[[("spectral", 1.0 / filter_size)]]], size=(20, 33), filter_size=filter_size)
     images = make_images(1, 20, 33)
-    out = prime_dali.apply(images.to(device), on(plan, device))
+    out = prime_dali.apply(images.to(device), plan.torch(device))
     assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
     # Strength 0: the filter is a delta in the centre, and nothing moves.
     still = Plan.build([[[("spectral", 0.0)]]], size=(20, 33), filter_size=filter_size)
-    assert torch.equal(prime_dali.apply(images.to(device), on(still, device)).cpu(), images)
+    assert torch.equal(prime_dali.apply(images.to(device), still.torch(device)).cpu(), images)
 
 
 def test_filter_is_shared_by_channels(device: str) -> None:
     gray = make_images(1, 24, 24)[:, :1].expand(1, 3, 24, 24)
-    out = prime_dali.apply(gray.to(device), on(Plan.build([[[("spectral", 0.3)]]], size=(24, 24)), device))
+    out = prime_dali.apply(gray.to(device), Plan.build([[[("spectral", 0.3)]]], size=(24, 24)).torch(device))
     assert torch.equal(out[:, 0], out[:, 1])
     assert torch.equal(out[:, 0], out[:, 2])
 
@@ -69,7 +65,7 @@ def test_filter_is_shared_by_channels(device: str) -> None:
 def test_displacement_vanishes_on_the_border(cut: int, device: str) -> None:
     images = make_images(1, 40, 57)
     plan = Plan.build([[[("spatial", 0.02, cut)]]], size=(40, 57))
-    out = prime_dali.apply(images.to(device), on(plan, device)).cpu()
+    out = prime_dali.apply(images.to(device), plan.torch(device)).cpu()
     for edge in (np.s_[..., 0, :], np.s_[..., -1, :], np.s_[..., 0], np.s_[..., -1]):
         assert torch.equal(out[edge], images[edge])
     assert not torch.equal(out, images)
@@ -83,12 +79,12 @@ def test_displacement_vanishes_on_the_border(cut: int, device: str) -> None:
 def test_color_fixes_black_and_white(first: int, last: int, device: str) -> None:
     images = (make_images(1, 16, 16) > 0.5).float()
     plan = Plan.build([[[("color", 0.2, first, last)]]], size=(16, 16))
-    assert torch.equal(prime_dali.apply(images.to(device), on(plan, device)).cpu(), images)
+    assert torch.equal(prime_dali.apply(images.to(device), plan.torch(device)).cpu(), images)
 
 
 def test_color_differs_between_channels(device: str) -> None:
     gray = make_images(1, 24, 24)[:, :1].expand(1, 3, 24, 24)
-    out = prime_dali.apply(gray.to(device), on(Plan.build([[[("color", 0.2, 1, 10)]]], size=(24, 24)), device))
+    out = prime_dali.apply(gray.to(device), Plan.build([[[("color", 0.2, 1, 10)]]], size=(24, 24)).torch(device))
     assert (out[:, 0] - out[:, 1]).abs().max() > 0.05
 
 
@@ -111,7 +107,7 @@ def test_each_slot_of_a_chain(name: str, size: tuple[int, int], mixing: str, dev
         for j in range(plan.depth):
             prefix = dataclasses.replace(alone, rows=alone.rows.copy())
             prefix.primitive[:, :, j + 1 :] = 0
-            after = prime_dali.apply(images.to(device), on(prefix, device)).double().cpu().numpy()
+            after = prime_dali.apply(images.to(device), prefix.torch(device)).double().cpu().numpy()
             for row in range(2):
                 slot = slots.get((row, chain, j))
                 expected = before[row] if slot is None else reference.apply_slot(before[row], slot)
@@ -140,7 +136,7 @@ def test_whole_images(name: str, size: tuple[int, int], mixing: str, device: str
     images = make_images(6, *size)
     for seed in (4, 5):
         plan = prime_dali.sample(preset(name).replace(mixing=mixing), np.arange(6), size=size, seed=seed)
-        out = prime_dali.apply(images.to(device), on(plan, device))
+        out = prime_dali.apply(images.to(device), plan.torch(device))
         expected = reference.apply(images, plan)
         drifted = torch.from_numpy(rounded_reference(images, plan, 1e-6))
         for tolerance in (FLOAT, EIGHT_BIT):
@@ -158,7 +154,7 @@ def test_dtypes_and_layouts(
     images = make_images(3, *size, dtype=dtype)
     plan = prime_dali.sample("cifar", np.arange(3), size=size, seed=2)
     given = images.to(memory_format=torch.channels_last) if channels_last else images
-    out = prime_dali.apply(given.to(device), on(plan, device), out_dtype=out_dtype)
+    out = prime_dali.apply(given.to(device), plan.torch(device), out_dtype=out_dtype)
     wanted = out_dtype or dtype
     assert out.dtype == wanted
     assert out.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
@@ -172,7 +168,7 @@ def test_dtypes_and_layouts(
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32])
 def test_strided_inputs(dtype: torch.dtype, device: str) -> None:
     whole = make_images(4, 40, 60, dtype=dtype).to(device)
-    plan = on(prime_dali.sample("cifar", np.arange(2), size=(20, 30)), device)
+    plan = prime_dali.sample("cifar", np.arange(2), size=(20, 30)).torch(device)
     for view in (whole[::2, :, 3:23, 10:40], whole[:2, :, ::2, ::2], whole[:2].flip(-1)[..., :20, :30],
                  whole[:2].transpose(2, 3)[..., :20, :30], whole[:1, :, :20, :30].expand(2, 3, 20, 30)):  # fmt: skip
         assert torch.equal(prime_dali.apply(view, plan), prime_dali.apply(view.contiguous(), plan).contiguous())
@@ -182,12 +178,12 @@ def test_normalization(device: str) -> None:
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     images = make_images(3, 32, 32, dtype=torch.uint8)
     plan = prime_dali.sample("cifar", np.arange(3), size=(32, 32))
-    out = prime_dali.apply(images.to(device), on(plan, device), mean=mean, std=std)
+    out = prime_dali.apply(images.to(device), plan.torch(device), mean=mean, std=std)
     assert out.dtype == torch.float32
     expected = (reference.apply(images, plan) - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
     assert count_beyond(out, expected, FLOAT / 0.22) == 0
     half = prime_dali.apply(
-        images.to(device), on(plan, device), mean=mean, std=std, out_dtype=torch.float16, channels_last=True
+        images.to(device), plan.torch(device), mean=mean, std=std, out_dtype=torch.float16, channels_last=True
     )
     assert half.is_contiguous(memory_format=torch.channels_last)
     assert count_beyond(half, expected, 2e-3) == 0  # values up to 2.7: half a unit in the last place is 2^-10
@@ -209,7 +205,7 @@ def test_widths_and_depths(width: int, depth: int, device: str) -> None:
     config = preset("cifar").replace(width=width, depth=depth)
     images = make_images(2, 16, 20)
     plan = prime_dali.sample(config, np.arange(2), size=(16, 20))
-    out = prime_dali.apply(images.to(device), on(plan, device))
+    out = prime_dali.apply(images.to(device), plan.torch(device))
     assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
 
 
@@ -218,7 +214,7 @@ def test_widths_and_depths(width: int, depth: int, device: str) -> None:
 def test_every_subset_of_primitives(subset: tuple[str, ...], device: str) -> None:
     images = make_images(4, 32, 32)
     plan = prime_dali.sample(preset("cifar").replace(primitives=subset), np.arange(4), size=(32, 32))
-    out = prime_dali.apply(images.to(device), on(plan, device))
+    out = prime_dali.apply(images.to(device), plan.torch(device))
     assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
 
 
@@ -240,7 +236,7 @@ def test_largest_and_smallest_images(device: str) -> None:
     for size in ((8, 4096), (4096, 8)):
         images = make_images(1, *size)
         plan = Plan.build([[[("spatial", 0.002, 100), ("color", 0.1, 3, 9), ("noise", 0.02)]]], size=size)
-        out = prime_dali.apply(images.to(device), on(plan, device))
+        out = prime_dali.apply(images.to(device), plan.torch(device))
         assert count_beyond(out, reference.apply(images, plan), 2 * FLOAT) <= 5
 
 
@@ -254,4 +250,4 @@ def test_edited_plans_that_no_draw_could_make_are_seen(device: str) -> None:
         plan = Plan.build([[[slot]]], size=(16, 16))
         for field, value in edits.items():
             getattr(plan, field)[:] = value
-        assert prime_dali.apply(images, on(plan, device)).isnan().all()
+        assert prime_dali.apply(images, plan.torch(device)).isnan().all()

@@ -17,7 +17,7 @@ void apply_cpu(const ApplyArgs& args, int threads);
 
 // sin(pi mode k / (side - 1)) for mode = 1 .. modes and k = 0 .. side - 1, rows `pitch` apart and zero-filled.
 struct SineTable {
-  int modes = 0, side = 0, pitch = 0;
+  int modes = 0, pitch = 0;
   std::unique_ptr<float[]> values;
   SineTable() = default;
   SineTable(int modes, int side);

@@ -57,14 +57,13 @@ void coefficient_row(float* __restrict out, float* __restrict variance, int a, i
   normal_run(out, n, stream, static_cast<uint32_t>(a) * kRun, chain, j, purpose);
   // mode_std() of core/primitives.h for a whole row: the same terms in the same order.
   std::fill(variance, variance + n, 0.f);
-  const int limit = s.last * s.last + s.last, period = 2 * (g.width - 1);
+  const int limit = s.last * s.last + s.last;
   for (int p = 0, row; (row = alias(a, p, g.height - 1)) <= s.last; ++p)
-    for (int start = 0; start - g.width < s.last; start += period)
-      for (int sign = start ? -1 : 1; sign <= 1; sign += 2)
-        for (int b = 0; b < n; ++b) {
-          const int column = start + sign * (b + 1), square = row * row + column * column;
-          variance[b] += square <= limit ? 1.f / static_cast<float>(square) : 0.f;
-        }
+    for (int q = 0; alias(q % 2 ? n : 1, q, g.width - 1) <= s.last; ++q)  // while the lowest one is inside
+      for (int b = 0; b < n; ++b) {
+        const int column = alias(b + 1, q, g.width - 1), square = row * row + column * column;
+        variance[b] += square <= limit ? 1.f / static_cast<float>(square) : 0.f;
+      }
   for (int b = 0; b < n; ++b) out[b] *= sqrt(variance[b]);
 }
 
@@ -89,7 +88,7 @@ void field(float* out, const Geometry& g, Slot s, Stream stream, int chain, int 
 
 }  // namespace
 
-SineTable::SineTable(int modes, int side) : modes(modes), side(side), pitch(round_up(side, kPanel)) {
+SineTable::SineTable(int modes, int side) : modes(modes), pitch(round_up(side, kPanel)) {
   const int period = 2 * (side - 1);
   std::vector<float> sine(period);
   for (int r = 0; r < period; ++r) sine[r] = grid_sine(1, r, side - 1);
