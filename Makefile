@@ -12,7 +12,7 @@ CUPY := $(if $(CUDA_MAJOR),$(comma)$(subst dali,cupy,$(DALI)))
 SOURCES := $(shell find csrc -type f)
 CODE := $(SOURCES) setup.py pyproject.toml
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format sanitize clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -31,6 +31,12 @@ format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(SOURCES)
+
+# Needs a GPU and compute-sanitizer of the CUDA toolkit.
+sanitize: $(VENV)/installed
+	for tool in memcheck racecheck initcheck synccheck; do \
+		compute-sanitizer --tool $$tool --error-exitcode 1 $(BIN)/python tests/sanitize.py || exit 1; \
+	done
 
 # Build isolation would download a second torch; the one in the environment serves to build and to run.
 $(VENV)/installed: $(CODE)

@@ -59,6 +59,7 @@ def apply(
     out_dtype: Any = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    flip: Any = None,
     threads: int | None = None,
 ) -> Any:
     """Augment NumPy or CuPy images as ``plan`` says.
@@ -72,6 +73,7 @@ def apply(
         out_layout: Axes of the result. None: ``layout``.
         out_dtype: One of the input dtypes. None: that of ``array``, or float32 where uint8 images are normalised.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
+        flip: bool ``[N]``, NumPy or CuPy like ``array``: True mirrors all outputs of this image left to right.
         threads: CPU threads. None: as many as this process may use.
 
     Returns:
@@ -106,6 +108,14 @@ def apply(
     if xp is np and in_type != 0 and array.size:
         _arguments.unit_range("array", float(array.min()), float(array.max()))
 
+    if flip is not None:
+        flip, other = as_array("flip", flip)
+        if flip.dtype != np.bool_ or flip.shape != (batch,):
+            raise TypeError(f"flip: expected bool [{batch}], got {flip.dtype} {list(flip.shape)}")
+        if other is not xp:
+            raise ValueError(f"flip: expected {xp.__name__} like array, got {other.__name__}")
+        flip = xp.ascontiguousarray(flip)
+
     shape = [plan.views * batch, 0, 0, 0]
     for axis, side in zip(_image_axes(out_layout)[1:], (3, height, width), strict=True):
         shape[axis] = side
@@ -115,8 +125,7 @@ def apply(
         "in": _address(array), "in_type": in_type, "in_strides": _strides(array, layout),
         "out": _address(out), "out_type": out_type, "out_strides": _strides(out, out_layout),
         "plan": _address(rows), "rows": rows.shape[0], "images": batch, "height": height, "width": width,
-        "chains": plan.chains, "depth": plan.depth, "filter": plan.filter_size, "max_cut": plan.max_cut,
-        "mean": means, "scale": scales,
+        "flip": 0 if flip is None else _address(flip), "shape": plan.shape, "mean": means, "scale": scales,
     }  # fmt: skip
     if xp is np:
         count = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("threads", threads, 1, 4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -132,7 +133,7 @@ class PrimeConfig:
     @property
     def chains(self) -> int:
         """Chains that are computed: ``width``, or 1 without a blend."""
-        return 1 if self._variant()[3] == "none" else self.width
+        return 1 if self._variant[3] == "none" else self.width
 
     @property
     def max_cut(self) -> int:
@@ -141,7 +142,17 @@ class PrimeConfig:
             return 0
         return self.spatial_cut_max if self.spatial_cut is None else self.spatial_cut
 
+    @property
+    def max_band(self) -> int:
+        """No color band drawn holds more frequencies; 0 without the color primitive."""
+        if "color" not in self.primitives:
+            return 0
+        cut = self.color_cut_max if self.color_cut is None else self.color_cut
+        return cut if self.color_band is None else min(cut, self.color_band)
+
+    @functools.cached_property
     def _variant(self) -> tuple[bool, bool, str, str]:
+        """Identity, random depth, spatial law and blend, from ``mixing`` where they are not set."""
         own = (self.include_identity, self.random_depth, self.spatial_law, self.blend)
         identity, random_depth, law, blend = (
             b if a is None else a for a, b in zip(own, _VARIANTS[self.mixing], strict=True)
@@ -150,9 +161,14 @@ class PrimeConfig:
 
     def law(self, height: int, width: int) -> list[float]:
         """The numbers of ``struct Law`` in csrc/core/plan.h, in its order, for images of this size (pixels)."""
-        identity, random_depth, spatial_law, blend = self._variant()
+        return [float(height), float(width), *self._law]
+
+    @functools.cached_property
+    def _law(self) -> tuple[float, ...]:
+        """The part of :meth:`law` that is the same for all sizes."""
+        identity, random_depth, spatial_law, blend = self._variant
         fields = (
-            height, width, self.chains, self.depth,
+            self.chains, self.depth,
             *(p in self.primitives for p in PRIMITIVES),
             identity, random_depth, BLENDS.index(blend), spatial_law == "arcsine",
             self.alpha, self.spectral_std_max,
@@ -160,7 +176,7 @@ class PrimeConfig:
             self.color_variance_max, self.color_cut or 0, self.color_cut_max, self.color_band or 0,
             self.noise_std or 0,
         )  # fmt: skip
-        return [float(f) for f in fields]
+        return tuple(float(f) for f in fields)
 
 
 _PRESETS = {

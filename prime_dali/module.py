@@ -51,7 +51,14 @@ class PRIME(torch.nn.Module):
         self.out_dtype = out_dtype
         self.register_buffer("counter", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, images: torch.Tensor, index: torch.Tensor | None = None, epoch: Any = None) -> torch.Tensor:
+    def forward(
+        self,
+        images: torch.Tensor,
+        index: torch.Tensor | None = None,
+        epoch: Any = None,
+        *,
+        flip: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Augment a batch.
 
         Args:
@@ -59,6 +66,7 @@ class PRIME(torch.nn.Module):
             index: int64 ``[N]``, each image's own number in the data set, on the images' device. With it, the result
                 depends on seed, index and epoch alone. None: the module counts.
             epoch: An int, or int64 ``[]`` or ``[N]``. None: 0.
+            flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 
         Returns:
             ``[views * N, 3, H, W]``: with ``views=3`` all clean images, then their first augmentations, then their
@@ -89,7 +97,7 @@ class PRIME(torch.nn.Module):
             epoch=0 if epoch is None else epoch,
             view=self._view,
         )
-        out = torch_ops.apply(batch, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std)
+        out = torch_ops.apply(batch, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std, flip=flip)
         return out[0] if single and self.views == 1 else out
 
     def _count(self, images: int, device: torch.device) -> torch.Tensor:

@@ -32,6 +32,7 @@ class Plan:
         depth: Slots per chain.
         filter_size: Side of the spectral filter, odd.
         max_cut: No spatial cut is larger; 0: no spatial slot. Sizes the workspace.
+        max_band: No color band holds more frequencies; 0: no color slot. Sizes the workspace.
         views: Augmented images per input image.
     """
 
@@ -41,6 +42,7 @@ class Plan:
     depth: int
     filter_size: int
     max_cut: int
+    max_band: int
     views: int = 1
 
     def __post_init__(self) -> None:
@@ -57,7 +59,14 @@ class Plan:
     def empty(cls, config: PrimeConfig, size: tuple[int, int], batch: int, views: int, xp: Any) -> Plan:
         """A plan whose rows, arrays of the module ``xp``, are still to be drawn."""
         rows = xp.empty((views * batch, row_words(config.chains, config.depth)), np.int32)
-        return cls(rows, size, config.chains, config.depth, config.spectral_size, config.max_cut, views)
+        return cls.of(config, rows, size, views)
+
+    @classmethod
+    def of(cls, config: PrimeConfig, rows: Any, size: tuple[int, int], views: int) -> Plan:
+        """A plan of these rows, drawn or to be drawn from ``config``."""
+        return cls(
+            rows, size, config.chains, config.depth, config.spectral_size, config.max_cut, config.max_band, views
+        )
 
     @classmethod
     def build(
@@ -87,7 +96,7 @@ class Plan:
         depth = max((len(chain) for image in slots for chain in image), default=1) or 1
         _arguments.odd("filter_size", filter_size, MAX_FILTER_SIZE)
         rows = np.zeros((len(slots), row_words(chains, depth)), np.int32)
-        plan = cls(rows, size, chains, depth, filter_size, max_cut=0)
+        plan = cls(rows, size, chains, depth, filter_size, max_cut=0, max_band=0)
         for r, image in enumerate(slots):
             plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
@@ -113,7 +122,13 @@ class Plan:
             raise ValueError(f"weights: expected {chains + 1} numbers per image, got {table.shape[1]}")
         plan.weights[:] = table if len(slots) else 0
         cuts = plan.last[plan.primitive == SPATIAL]
-        return dataclasses.replace(plan, max_cut=int(cuts.max(initial=0)))
+        bands = (plan.last - plan.first + 1)[plan.primitive == COLOR]
+        return dataclasses.replace(plan, max_cut=int(cuts.max(initial=0)), max_band=int(bands.max(initial=0)))
+
+    @property
+    def shape(self) -> list[int]:
+        """What the kernels are told besides the rows: chains, depth, filter size, largest cut, widest band."""
+        return [self.chains, self.depth, self.filter_size, self.max_cut, self.max_band]
 
     def check_images(self, batch: int, size: tuple[int, int]) -> None:
         """ValueError unless the plan was drawn for ``batch`` images of this size."""

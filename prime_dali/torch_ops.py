@@ -41,8 +41,8 @@ def _sample_fake(
 
 @torch.library.register_fake("prime_dali::apply")
 def _apply_fake(
-    images: torch.Tensor, plan: torch.Tensor, chains: int, depth: int, filter: int, max_cut: int,
-    out_dtype: torch.dtype, mean: list[float], scale: list[float], channels_last: bool,
+    images: torch.Tensor, plan: torch.Tensor, flip: torch.Tensor | None, shape: list[int], out_dtype: torch.dtype,
+    mean: list[float], scale: list[float], channels_last: bool,
 ) -> torch.Tensor:  # fmt: skip
     rows, (height, width) = plan.shape[0], images.shape[2:]
     if channels_last:
@@ -78,7 +78,7 @@ def sample(
     views = _arguments.views(view)
     law = config.law(height, width)
     rows = torch.ops.prime_dali.sample(index.contiguous(), epoch.contiguous(), _arguments.seed(seed), views, law)
-    return Plan(rows, (height, width), config.chains, config.depth, config.spectral_size, config.max_cut, len(views))
+    return Plan.of(config, rows, (height, width), len(views))
 
 
 def apply(
@@ -89,6 +89,7 @@ def apply(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     channels_last: bool | None = None,
+    flip: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Augment torch images as ``plan`` says.
 
@@ -100,6 +101,8 @@ def apply(
             normalised. uint8 is rounded to nearest.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
         channels_last: Memory format of the output. None: that of ``images``.
+        flip: bool ``[N]`` on the same device: True mirrors all outputs of this image left to right. As PRIME knows no
+            left and right, the law is that of flipping before.
 
     Returns:
         ``[views * N, 3, H, W]`` (or ``[3, H, W]``) on the same device; for CUDA, on the current stream.
@@ -140,9 +143,22 @@ def apply(
         channels_last = not batch.is_contiguous() and strides[1] < strides[3]
     elif not isinstance(channels_last, bool):
         raise TypeError(f"channels_last: expected True, False or None, got {channels_last!r}")
-    out = torch.ops.prime_dali.apply(
-        batch, plan.rows, plan.chains, plan.depth, plan.filter_size, plan.max_cut, dtype, means, scales, channels_last
-    )  # fmt: skip
+    if flip is not None:
+        if not isinstance(flip, torch.Tensor):
+            raise TypeError(f"flip: expected a bool torch.Tensor, got {type(flip).__name__}")
+        if flip.dtype != torch.bool or flip.shape != batch.shape[:1]:
+            raise TypeError(f"flip: expected bool [{batch.shape[0]}], got {flip.dtype} {list(flip.shape)}")
+        if flip.device != images.device:
+            raise ValueError(f"flip: expected on {images.device} like images, got {flip.device}")
+        flip = flip.contiguous()
+    try:
+        out = torch.ops.prime_dali.apply(batch, plan.rows, flip, plan.shape, dtype, means, scales, channels_last)
+    except RuntimeError as error:  # the stable ABI passes no exception types on
+        if "prime_dali: out of memory" not in str(error):
+            raise
+        raise torch.OutOfMemoryError(
+            f"prime_dali: no memory for {plan.rows.shape[0]} images on {images.device}"
+        ) from None
     return out[0] if single else out
 
 

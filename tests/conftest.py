@@ -18,12 +18,22 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def make_images(count: int, height: int, width: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Smooth color images with flat dark and bright parts, so that slopes and clipping both occur; [N, 3, H, W]."""
+    """Smooth color images with flat dark and bright parts, so that slopes and clipping both occur; [N, 3, H, W].
+
+    Floats are k / 255, as of decoded photographs; the CUDA kernels keep those exactly.
+    """
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(count, 3, 5, 6, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic", align_corners=True)
     images = ((smooth - 0.5) * 1.6 + 0.5 + 0.02 * torch.randn(count, 3, height, width, generator=generator)).clamp(0, 1)
-    return (images * 255).round().to(torch.uint8) if dtype == torch.uint8 else images.to(dtype)
+    levels = (images * 255).round()
+    return levels.to(torch.uint8) if dtype == torch.uint8 else (levels / 255).to(dtype)
+
+
+def kept(x: np.ndarray) -> np.ndarray:
+    """Pixels as the CUDA kernels keep them between passes (csrc/cuda/pixels.cuh): in steps of 1 / 32640."""
+    raw = (x * (255 / 256) + (1 + 2**-16)).astype(np.float32).view(np.int32)
+    return ((raw >> 8) & 0x7FFF) / 32640
 
 
 def count_beyond(actual: torch.Tensor, expected: np.ndarray, tolerance: float) -> int:

@@ -29,6 +29,15 @@ def test_layouts(layout: str, out_layout: str | None) -> None:
     assert np.array_equal(arrays.apply(images, plan)[:3], images)
 
 
+def test_flip() -> None:
+    images, flip = make_images(3, *SIZE, torch.uint8).numpy(), np.array([False, True, False])
+    plan = prime_dali.sample("cifar", np.arange(3), size=SIZE)
+    straight = arrays.apply(images, plan)
+    flipped = arrays.apply(images, plan, flip=flip)
+    assert np.array_equal(flipped[1], straight[1, ..., ::-1])
+    assert np.array_equal(flipped[::2], straight[::2])
+
+
 def test_reversed_and_sliced_arrays() -> None:
     images = make_images(6, 40, 70).numpy()[::-2, :, ::-1, 1:69:2]
     plan = prime_dali.sample("cifar", np.arange(3), size=images.shape[2:])
@@ -84,7 +93,7 @@ def test_cupy(device: str) -> None:
     plan = prime_dali.sample("imagenet", cupy.arange(4), size=SIZE, seed=2, view=("clean", 0))
     host = prime_dali.sample("imagenet", np.arange(4), size=SIZE, seed=2, view=("clean", 0))
     assert np.array_equal(cupy.asnumpy(plan.rows), host.rows)
-    expected = arrays.apply(images.numpy(), host, out_dtype=np.float16)
+    expected = prime_dali.apply(images.to(device), host.torch(device), out_dtype=torch.float16).cpu().numpy()
     with cupy.cuda.Stream(non_blocking=True) as stream:
         out = arrays.apply(cupy.asarray(images.numpy()), plan, out_dtype=np.float16)
         stream.synchronize()

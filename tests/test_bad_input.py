@@ -112,6 +112,9 @@ CASES = {
     "zero std": (lambda: apply(mean=(0, 0, 0), std=(1, 0, 1)), ValueError, "std: expected three finite numbers > 0, one per channel"),
     "mean number": (lambda: apply(mean=0.5, std=0.5), TypeError, "mean: expected three numbers, one per channel, got 0.5"),
     "channels_last": (lambda: apply(channels_last=1), TypeError, "channels_last: expected True, False or None, got 1"),
+    "flip type": (lambda: apply(flip=[True, False]), TypeError, "flip: expected a bool torch.Tensor, got list"),
+    "flip dtype": (lambda: apply(flip=torch.tensor([1, 0])), TypeError, "flip: expected bool [2], got torch.int64 [2]"),
+    "flip length": (lambda: apply(flip=torch.tensor([True])), TypeError, "flip: expected bool [2], got torch.bool [1]"),
     # module
     "views": (lambda: PRIME("cifar", views=2), ValueError, "views: expected 1 or 3 (clean, augmented, augmented), got 2"),
     "module index": (lambda: PRIME("cifar")(images(), [0, 1]), TypeError, "index: expected an int64 torch.Tensor, got list"),
@@ -129,6 +132,7 @@ CASES = {
     "array plan": (lambda: array_apply(drawn=plan()), ValueError, "plan: expected a plan of numpy arrays like the images, got Tensor"),
     "array batch": (lambda: array_apply(make_images(3, *SIZE).numpy()), ValueError, "plan: drawn for 2 images, got 3"),
     "array threads": (lambda: array_apply(threads=0), ValueError, "threads: expected 1 to 4096, got 0"),
+    "array flip": (lambda: array_apply(flip=np.zeros(2)), TypeError, "flip: expected bool [2], got float64 [2]"),
     # plans by hand and the reference
     "slot name": (lambda: Plan.build([[[("specral", 1.0)]]], size=SIZE), ValueError, "got 'specral'; did you mean 'spectral'?"),
     "slot numbers": (lambda: Plan.build([[[("spatial", 1.0)]]], size=SIZE), ValueError, "slots[0][0][0]: expected 1 integers after the strength"),
@@ -154,6 +158,8 @@ def test_mixed_devices(device: str) -> None:
         prime_dali.apply(images().to(device), plan())
     with pytest.raises(ValueError, match="index: expected on cuda:0 like images, got cpu"):
         PRIME("cifar")(images().to(device), INDEX)
+    with pytest.raises(ValueError, match="flip: expected on cuda:0 like images, got cpu"):
+        prime_dali.apply(images().to(device), plan().torch(device), flip=torch.tensor([True, False]))
     with pytest.raises(ValueError, match="epoch: expected a tensor on cuda:0 like index, got one on cpu"):
         sample(INDEX.to(device), epoch=torch.tensor(1))
 

@@ -53,9 +53,12 @@ def run(
     return [[np.stack([np.array(s) for s in out.as_cpu()]) for out in built.run()[:-1]] for _ in range(iterations)]
 
 
-def expected(count: int, **arguments) -> np.ndarray:
-    plan = prime_dali.sample("imagenet", np.arange(count), size=SIZE, seed=5, **arguments)
-    return prime_dali.arrays.apply(IMAGES[:count], plan, layout="NHWC", out_layout="NCHW", mean=MEAN, std=STD)
+def expected(device: str, count: int, **arguments) -> np.ndarray:
+    xp = importlib.import_module("cupy" if device == "gpu" else "numpy")
+    plan = prime_dali.sample("imagenet", xp.arange(count), size=SIZE, seed=5, **arguments)
+    images = xp.asarray(IMAGES[:count])
+    out = prime_dali.arrays.apply(images, plan, layout="NHWC", out_layout="NCHW", mean=MEAN, std=STD)
+    return out if device == "cpu" else out.get()
 
 
 def test_same_images_as_the_array_door_whatever_the_batch(device: str) -> None:
@@ -63,13 +66,13 @@ def test_same_images_as_the_array_door_whatever_the_batch(device: str) -> None:
     for batch in (1, 4, 8):
         out = np.concatenate([views[0] for views in run(device, batch=batch, iterations=8 // batch, **arguments)])
         assert out.dtype == np.float32
-        np.testing.assert_array_equal(out, expected(8))
-    np.testing.assert_array_equal(run(device, batch=8, epoch=3, **arguments)[0][0], expected(8, epoch=3))
+        np.testing.assert_array_equal(out, expected(device, 8))
+    np.testing.assert_array_equal(run(device, batch=8, epoch=3, **arguments)[0][0], expected(device, 8, epoch=3))
 
 
 def test_three_views(device: str) -> None:
     [views] = run(device, batch=8, seed=5, views=3, mean=MEAN, std=STD, out_layout="CHW")
-    np.testing.assert_array_equal(np.concatenate(views), expected(8, view=("clean", 0, 1)))
+    np.testing.assert_array_equal(np.concatenate(views), expected(device, 8, view=("clean", 0, 1)))
 
 
 def test_dtypes(device: str) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from conftest import count_beyond, make_images
+from conftest import count_beyond, kept, make_images
 
 import prime_dali
 from prime_dali import Plan, preset, reference
@@ -15,6 +15,10 @@ from prime_dali import Plan, preset, reference
 SIZES = [(8, 8), (9, 31), (32, 32), (33, 8), (57, 64), (224, 224), (131, 250)]
 FLOAT = 1e-4  # tolerance in float32
 EIGHT_BIT = 1 / 255
+# On CUDA shifts are off by up to 2.5e-3 pixels (half precision), seldom by more than 5e-4.
+SHIFTED = {"cpu": FLOAT, "cuda": EIGHT_BIT / 2}
+# Whole chains on CUDA: images are kept in steps of 1 / 32640 between passes, and slots amplify.
+CHAIN = {"cpu": FLOAT, "cuda": EIGHT_BIT}
 
 SLOTS = {
     "spectral weak": ("spectral", 0.2),
@@ -40,7 +44,7 @@ def test_one_primitive(slot: str, size: tuple[int, int], device: str) -> None:
     out = prime_dali.apply(images.to(device), plan.torch(device))
     expected = reference.apply(images, plan)
     assert np.abs(expected - images.numpy()).max() > 0.01  # something happened
-    assert count_beyond(out, expected, FLOAT) == 0
+    assert count_beyond(out, expected, SHIFTED[device] if slot.startswith("spatial") else FLOAT) == 0
 
 
 @pytest.mark.parametrize("filter_size", [1, 3, 5, 7, 31])
@@ -67,19 +71,42 @@ def test_displacement_vanishes_on_the_border(cut: int, device: str) -> None:
     plan = Plan.build([[[("spatial", 0.02, cut)]]], size=(40, 57))
     out = prime_dali.apply(images.to(device), plan.torch(device)).cpu()
     for edge in (np.s_[..., 0, :], np.s_[..., -1, :], np.s_[..., 0], np.s_[..., -1]):
-        assert torch.equal(out[edge], images[edge])
-    assert not torch.equal(out, images)
+        assert (out[edge] - images[edge]).abs().max() <= (1e-6 if device == "cuda" else 0)
+    assert (out - images).abs().max() > 1e-3
     field = reference.displacement(plan.materialize()[0], 40, 57)
     border = np.concatenate([field[:, 0].ravel(), field[:, -1].ravel(), field[..., 0].ravel(), field[..., -1].ravel()])
     assert np.abs(border).max() < 1e-9
     assert np.abs(field).max() > 0.1
 
 
+@pytest.mark.parametrize("size", [(224, 224), (61, 90)])
+@pytest.mark.parametrize("cut", [20, 84, 500])
+def test_half_precision_is_ample_for_small_shifts(cut: int, size: tuple[int, int]) -> None:
+    """What csrc/cuda/fields.cu rounds to half precision, rounded here: coefficients, sines, half products, shifts. Its
+    single-precision path takes over where the standard deviation of a shift is more than 0.6 pixels."""
+    strength = 0.6 / max(size) / np.sqrt(0.3927 * np.log(cut))
+    [slot] = Plan.build([[[("spatial", strength, cut)]]], size=size, seed=1).materialize()
+
+    def half(x: np.ndarray) -> np.ndarray:
+        return x.astype(np.float16).astype(np.float64)
+
+    rows, columns = slot.coefficients.shape[1:]
+    sine_y, sine_x = (
+        half(np.sin(np.pi * np.outer(np.arange(side), np.arange(1, modes + 1)) / (side - 1)))
+        for side, modes in zip(size, (rows, columns), strict=True)
+    )
+    pixels = strength * np.array(size)[:, None, None]
+    error = half(pixels * (sine_y @ half(half(slot.coefficients) @ sine_x.T))) - reference.displacement(slot, *size)
+    assert 1e-6 < np.sqrt(np.mean(error**2)) < 3e-4
+    assert np.abs(error).max() < 2.5e-3
+
+
 @pytest.mark.parametrize(("first", "last"), [(1, 10), (481, 500), (1, 500), (7, 7)])
 def test_color_fixes_black_and_white(first: int, last: int, device: str) -> None:
     images = (make_images(1, 16, 16) > 0.5).float()
     plan = Plan.build([[[("color", 0.2, first, last)]]], size=(16, 16))
-    assert torch.equal(prime_dali.apply(images.to(device), plan.torch(device)).cpu(), images)
+    out = prime_dali.apply(images.to(device), plan.torch(device)).cpu()
+    assert (out - images).abs().max() <= (1e-6 if device == "cuda" else 0)
 
 
 def test_color_differs_between_channels(device: str) -> None:
@@ -110,17 +137,23 @@ def test_each_slot_of_a_chain(name: str, size: tuple[int, int], mixing: str, dev
             after = prime_dali.apply(images.to(device), prefix.torch(device)).double().cpu().numpy()
             for row in range(2):
                 slot = slots.get((row, chain, j))
-                expected = before[row] if slot is None else reference.apply_slot(before[row], slot)
-                assert not (np.abs(after[row] - expected) > FLOAT).any(), slot and slot.primitive
+                start, tolerance = before[row], FLOAT
+                if device == "cuda" and slot is not None and slot.primitive in ("spectral", "spatial"):
+                    start = kept(start)  # such a slot reads the image of the pass before; others go on in registers
+                    tolerance = SHIFTED[device] if slot.primitive == "spatial" else FLOAT
+                expected = start if slot is None else reference.apply_slot(start, slot)
+                assert not (np.abs(after[row] - expected) > tolerance).any(), slot and slot.primitive
             before = after
 
 
-def rounded_reference(images: torch.Tensor, plan: Plan, error: float) -> np.ndarray:
-    """The reference with every slot off by up to ``error``: how far a chain may drift for no fault of its own."""
+def rounded_reference(images: torch.Tensor, plan: Plan, error: float, shift_error: float) -> np.ndarray:
+    """The reference with every slot off by up to ``error``, spatial ones by ``shift_error``: how far a chain may drift
+    for no fault of its own."""
     x, ends, rng = images.double().numpy(), {}, np.random.default_rng(0)
     for slot in plan.materialize():
         end = reference.apply_slot(ends.get((slot.row, slot.chain), x[slot.row]), slot)
-        ends[slot.row, slot.chain] = np.clip(end + rng.uniform(-error, error, end.shape), 0, 1)
+        off = shift_error if slot.primitive == "spatial" else error
+        ends[slot.row, slot.chain] = np.clip(end + rng.uniform(-off, off, end.shape), 0, 1)
     out = x.copy()
     for (row, chain), end in ends.items():
         out[row] += float(plan.weights[row, chain + 1]) * (end - x[row])
@@ -132,16 +165,19 @@ def rounded_reference(images: torch.Tensor, plan: Plan, error: float) -> np.ndar
 def test_whole_images(name: str, size: tuple[int, int], mixing: str, device: str) -> None:
     """End to end on one plan. A slot amplifies the errors of the one before it (a color map of frequency 500 has slopes
     of hundreds), so some values leave the tolerances: no more of them than in the reference itself when each of its
-    slots is off by 1e-6, eight units in the last place of float32 at 1."""
+    slots is off by 1e-6, eight units in the last place of float32 at 1. On CUDA a slot is off by a step of 1 / 32640, and
+    a spatial one by what its shifts are off."""
     images = make_images(6, *size)
     for seed in (4, 5):
         plan = prime_dali.sample(preset(name).replace(mixing=mixing), np.arange(6), size=size, seed=seed)
         out = prime_dali.apply(images.to(device), plan.torch(device))
         expected = reference.apply(images, plan)
-        drifted = torch.from_numpy(rounded_reference(images, plan, 1e-6))
-        for tolerance in (FLOAT, EIGHT_BIT):
+        errors = {"cpu": (1e-6, 1e-6), "cuda": (3e-5, 3e-4)}[device]
+        drifted = torch.from_numpy(rounded_reference(images, plan, *errors))
+        for tolerance in (FLOAT, EIGHT_BIT) if device == "cpu" else (EIGHT_BIT, 4 * EIGHT_BIT):
             assert count_beyond(out, expected, tolerance) <= count_beyond(drifted, expected, tolerance)
-            assert count_beyond(drifted, expected, tolerance) < 0.12 * out.numel()  # the bound itself says something
+            # The bound itself says something.
+            assert count_beyond(drifted, expected, tolerance) < {"cpu": 0.12, "cuda": 0.25}[device] * out.numel()
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -162,7 +198,7 @@ def test_dtypes_and_layouts(
     # Half a unit in the last place of the output type, on [0, 1].
     rounding = {torch.uint8: 0.5 / 255, torch.float16: 2**-12, torch.bfloat16: 2**-9, torch.float32: 0}[wanted]
     values = out.double() / 255 if wanted == torch.uint8 else out
-    assert count_beyond(values, expected, FLOAT + rounding) == 0
+    assert count_beyond(values, expected, CHAIN[device] + rounding) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32])
@@ -181,12 +217,13 @@ def test_normalization(device: str) -> None:
     out = prime_dali.apply(images.to(device), plan.torch(device), mean=mean, std=std)
     assert out.dtype == torch.float32
     expected = (reference.apply(images, plan) - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
-    assert count_beyond(out, expected, FLOAT / 0.22) == 0
+    assert count_beyond(out, expected, CHAIN[device] / 0.22) == 0
     half = prime_dali.apply(
         images.to(device), plan.torch(device), mean=mean, std=std, out_dtype=torch.float16, channels_last=True
     )
     assert half.is_contiguous(memory_format=torch.channels_last)
-    assert count_beyond(half, expected, 2e-3) == 0  # values up to 2.7: half a unit in the last place is 2^-10
+    # Values up to 2.7: half a unit in the last place is 2^-10.
+    assert count_beyond(half, expected, 2**-10 + CHAIN[device] / 0.22) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32])
@@ -206,7 +243,7 @@ def test_widths_and_depths(width: int, depth: int, device: str) -> None:
     images = make_images(2, 16, 20)
     plan = prime_dali.sample(config, np.arange(2), size=(16, 20))
     out = prime_dali.apply(images.to(device), plan.torch(device))
-    assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
+    assert count_beyond(out, reference.apply(images, plan), CHAIN[device]) == 0
 
 
 @pytest.mark.parametrize("subset", [(), ("spectral",), ("spatial",), ("color",), ("spectral", "spatial"), ("spectral", "color"),
@@ -215,7 +252,25 @@ def test_every_subset_of_primitives(subset: tuple[str, ...], device: str) -> Non
     images = make_images(4, 32, 32)
     plan = prime_dali.sample(preset("cifar").replace(primitives=subset), np.arange(4), size=(32, 32))
     out = prime_dali.apply(images.to(device), plan.torch(device))
-    assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
+    assert count_beyond(out, reference.apply(images, plan), CHAIN[device]) == 0
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("size", [(16, 20), (11, 13)])
+def test_flip(size: tuple[int, int], channels_last: bool, device: str) -> None:
+    images, flip = (
+        make_images(4, *size, torch.uint8).to(device),
+        torch.tensor([True, False, False, True], device=device),
+    )
+    index = torch.arange(4, device=device)
+    for dtype in (torch.uint8, torch.float16, torch.float32):
+        module = prime_dali.PRIME("cifar", views=3, out_dtype=dtype)
+        given = images.to(memory_format=torch.channels_last) if channels_last else images
+        straight, flipped = module(given, index), module(given, index, flip=flip)
+        assert flipped.stride() == straight.stride()
+        mirrored = flip.repeat(3)
+        assert torch.equal(flipped[~mirrored], straight[~mirrored])
+        assert torch.equal(flipped[mirrored], straight[mirrored].flip(-1))
 
 
 def test_images_of_a_batch_are_augmented_independently(device: str) -> None:
@@ -237,7 +292,7 @@ def test_largest_and_smallest_images(device: str) -> None:
         images = make_images(1, *size)
         plan = Plan.build([[[("spatial", 0.002, 100), ("color", 0.1, 3, 9), ("noise", 0.02)]]], size=size)
         out = prime_dali.apply(images.to(device), plan.torch(device))
-        assert count_beyond(out, reference.apply(images, plan), 2 * FLOAT) <= 5
+        assert count_beyond(out, reference.apply(images, plan), 2 * CHAIN[device]) <= 5
 
 
 def test_edited_plans_that_no_draw_could_make_are_seen(device: str) -> None:

@@ -80,16 +80,6 @@ def test_cpu_and_cuda_draw_the_same_plan_to_the_bit(name: str, size: tuple[int, 
     assert torch.equal(here.rows, there.rows.cpu())
 
 
-@pytest.mark.parametrize("device", [CUDA])
-def test_cpu_and_cuda_give_the_same_images(device: str) -> None:
-    """Plain CUDA kernels add in the order of the CPU's, so even the pixels are the same."""
-    images, index = make_images(8, 224, 224), torch.arange(8)
-    config = preset("imagenet")
-    here = prime_dali.apply(images, prime_dali.sample(config, index, size=(224, 224)))
-    there = prime_dali.apply(images.to(device), prime_dali.sample(config, index.to(device), size=(224, 224)))
-    assert torch.equal(here, there.cpu())
-
-
 def test_views(device: str) -> None:
     images, index = make_images(3, *SIZE).to(device), torch.arange(3, device=device)
     three = augment(images, index, view=("clean", 0, 1), seed=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 import pytest
 import torch
 from conftest import CUDA, make_images
@@ -25,11 +27,14 @@ def test_opcheck_sample(device: str) -> None:
 def test_opcheck_apply(dtype: torch.dtype, channels_last: bool, device: str) -> None:
     images = make_images(3, *SIZE, dtype=dtype).to(device)
     plan = prime_dali.sample("cifar", torch.arange(3, device=device), size=SIZE, view=(0, 1))
-    arguments = (images, plan.rows, plan.chains, plan.depth, plan.filter_size, plan.max_cut)
+    flip = torch.tensor([True, False, True], device=device)
     torch.library.opcheck(
-        torch.ops.prime_dali.apply.default, (*arguments, torch.float32, [0.5] * 3, [4.0] * 3, channels_last)
+        torch.ops.prime_dali.apply.default,
+        (images, plan.rows, flip, plan.shape, torch.float32, [0.5] * 3, [4.0] * 3, channels_last),
     )
-    torch.library.opcheck(torch.ops.prime_dali.apply.default, (*arguments, dtype, [], [], channels_last))
+    torch.library.opcheck(
+        torch.ops.prime_dali.apply.default, (images, plan.rows, None, plan.shape, dtype, [], [], channels_last)
+    )
 
 
 @pytest.mark.parametrize("views", [1, 3])
@@ -64,12 +69,17 @@ def test_compile_functions(device: str) -> None:
 def test_direct_calls_of_the_operators_are_checked_too() -> None:
     plan = prime_dali.sample("cifar", torch.arange(2), size=SIZE)
     images = make_images(2, *SIZE)
+    apply = torch.ops.prime_dali.apply
     with pytest.raises(RuntimeError, match="whole number of rows"):
-        torch.ops.prime_dali.apply(make_images(3, *SIZE), plan.rows, 3, 3, 3, 100, torch.float32, [], [], False)
+        apply(make_images(3, *SIZE), plan.rows, None, plan.shape, torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="filter size: odd"):
-        torch.ops.prime_dali.apply(images, plan.rows, 3, 3, 4, 100, torch.float32, [], [], False)
+        apply(images, plan.rows, None, [3, 3, 4, 100, 10], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="words of a row"):
-        torch.ops.prime_dali.apply(images, plan.rows, 2, 3, 3, 100, torch.float32, [], [], False)
+        apply(images, plan.rows, None, [2, 3, 3, 100, 10], torch.float32, [], [], False)
+    with pytest.raises(RuntimeError, match="shape: chains, depth"):
+        apply(images, plan.rows, None, [3, 3], torch.float32, [], [], False)
+    with pytest.raises(RuntimeError, match="flip: contiguous bool"):
+        apply(images, plan.rows, torch.zeros(3, dtype=torch.bool), plan.shape, torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="law: as many numbers"):
         torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), 0, [0], [1.0])
 
@@ -118,7 +128,56 @@ def test_batches_that_need_several_chunks(device: str) -> None:
         torch.arange(160, device=device),
     )
     whole = PRIME("imagenet")(images, index)
-    assert torch.equal(whole[77:79], PRIME("imagenet")(images[77:79], index[77:79]))
+    for part in (slice(77, 79), slice(150, 160)):
+        assert torch.equal(whole[part], PRIME("imagenet")(images[part], index[part]))
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_streams_and_threads_at_once(device: str) -> None:
+    images, index = make_images(24, 96, 96, torch.uint8).to(device), torch.arange(24, device=device)
+    module = PRIME("imagenet", views=3, out_dtype=torch.float16)
+    expected = [module(images, index, epoch).clone() for epoch in range(8)]
+    torch.cuda.synchronize()
+
+    def work(first: int) -> list[torch.Tensor]:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            outs = [module(images, index, epoch) for epoch in range(first, 8, 2)]
+            torch.cuda.current_stream().synchronize()
+            return outs
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        even, odd = pool.map(work, (0, 1))
+    for epoch, out in enumerate(expected):
+        assert torch.equal((odd if epoch % 2 else even)[epoch // 2], out)
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_a_batch_larger_than_memory(device: str) -> None:
+    images, index = make_images(1, 64, 64, torch.uint8).to(device), torch.arange(2, device=device)
+    module = PRIME("cifar", out_dtype=torch.float32)
+    before = module(images.expand(2, 3, 64, 64), index)
+    count = 2 * torch.cuda.get_device_properties(0).total_memory // (3 * 64 * 64 * 4)
+    with pytest.raises(torch.OutOfMemoryError, match="prime_dali: no memory for"):
+        module(images.expand(count, 3, 64, 64), torch.arange(count, device=device))
+    assert torch.equal(module(images.expand(2, 3, 64, 64), index), before)
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_compiled_training_step(device: str) -> None:
+    """A step that holds PRIME, in one graph, in bfloat16 and channels last: the loss is that of the eager step."""
+    images, index = make_images(6, *SIZE, torch.uint8).to(device), torch.arange(6, device=device)
+    augment = PRIME("imagenet", mean=(0.5,) * 3, std=(0.2,) * 3, out_dtype=torch.bfloat16)
+    model = torch.nn.Conv2d(3, 4, 3).to(device, torch.bfloat16, memory_format=torch.channels_last)
+
+    def loss(images: torch.Tensor, epoch: torch.Tensor) -> torch.Tensor:
+        return model(augment(images, index, epoch)).square().mean()
+
+    epoch = torch.zeros((), dtype=torch.int64, device=device)
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True)(images, epoch)
+    compiled.backward()
+    assert compiled.item() == pytest.approx(loss(images, epoch).item(), rel=2e-2)
+    assert model.weight.grad is not None
 
 
 @pytest.mark.parametrize("device", [CUDA])
@@ -138,5 +197,6 @@ def test_the_device_of_the_tensors_is_used() -> None:
     with torch.cuda.device(0):
         there = PRIME("cifar")(images.to("cuda:1"), torch.arange(3, device="cuda:1"))
         assert torch.cuda.current_device() == 0
+        here = PRIME("cifar")(images.to("cuda:0"), torch.arange(3, device="cuda:0"))
     assert there.device.index == 1
-    assert torch.equal(there.cpu(), PRIME("cifar")(images, torch.arange(3)))
+    assert torch.equal(there.cpu(), here.cpu())

@@ -55,10 +55,10 @@ inline ApplyArgs apply_args(const py::dict& d) {
   a.images = d["images"].cast<int64_t>();
   a.height = d["height"].cast<int>();
   a.width = d["width"].cast<int>();
-  a.chains = d["chains"].cast<int>();
-  a.depth = d["depth"].cast<int>();
-  a.filter = d["filter"].cast<int>();
-  a.max_cut = d["max_cut"].cast<int>();
+  const auto shape = d["shape"].cast<std::vector<int>>();
+  if (shape.size() != 5) throw std::invalid_argument("prime_dali: expected five numbers in shape");
+  a.chains = shape[0], a.depth = shape[1], a.filter = shape[2], a.max_cut = shape[3], a.max_band = shape[4];
+  a.flip = address<const uint8_t>(d, "flip");
   const auto mean = d["mean"].cast<std::vector<double>>(), scale = d["scale"].cast<std::vector<double>>();
   if (!read_normalization(mean.data(), mean.size(), scale.data(), scale.size(), a))
     throw std::invalid_argument("prime_dali: expected three numbers each in mean and scale, or none");

@@ -23,6 +23,8 @@ struct ApplyArgs {
   int height, width, chains, depth;
   int filter;               // side of the spectral filter, odd
   int max_cut;              // no spatial cut in the plan is larger; 0: the plan has no spatial slot
+  int max_band;             // no color band in the plan holds more frequencies; 0: the plan has no color slot
+  const uint8_t* flip;      // [images] or null; not 0: this image's outputs are mirrored left to right
   float mean[3], scale[3];  // out = (y - mean) * scale, per channel
 };
 

@@ -22,13 +22,14 @@ static_assert(sizeof(Slot) == 16, "a slot is four words");
 constexpr int kMaxChains = 255, kMaxDepth = 255, kMaxCut = 4094, kMaxColorCut = 1024, kMaxFilter = 31;
 
 // Plans can be edited by hand. What no draw could have made is not run: the pixels become NaN.
-PRIME_HD bool valid(Slot s, int max_cut) {
+PRIME_HD bool valid(Slot s, int max_cut, int max_band) {
+  if (s.primitive != kIdentity && !(s.strength >= 0.f && s.strength <= 3e38f)) return false;
   switch (s.primitive) {
     case kIdentity:
     case kSpectral:
     case kNoise: return true;
     case kSpatial: return s.last >= 1 && s.last <= max_cut;
-    case kColor: return s.first >= 1 && s.first <= s.last && s.last <= kMaxColorCut;
+    case kColor: return s.first >= 1 && s.first <= s.last && s.last <= kMaxColorCut && s.last - s.first < max_band;
     default: return false;
   }
 }

@@ -1,5 +1,6 @@
-// Per-pixel arithmetic of the primitives (docs/METHOD.md, sections Spectral to Additive noise). To change what a
-// primitive does, change it here and in prime_dali/reference.py; tests/test_primitives.py says whether they agree.
+// Arithmetic of the primitives (docs/METHOD.md, sections Spectral to Noise). To change what one does, change it here
+// (or in csrc/cuda/passes.cuh, which has faster forms of its own) and in prime_dali/reference.py;
+// tests/test_primitives.py says whether they agree.
 #pragma once
 #include "plan.h"
 
@@ -23,22 +24,6 @@ PRIME_HD int row_modes(int a, int cut, int width) {
 
 // The i-th frequency that aliases onto mode a of a grid with N = side - 1 intervals: a, 2N - a, 2N + a, 4N - a, ...
 PRIME_HD int alias(int a, int i, int intervals) { return (i + 1) / 2 * 2 * intervals + (i % 2 ? -a : a); }
-
-// Standard deviation of B_ab: sqrt of the sum of 1 / (i^2 + j^2) over the aliases (i, j) of (a, b) inside the disc.
-PRIME_HD float mode_std(int a, int b, int cut, int height, int width) {
-  const int limit = cut * cut + cut;
-  float variance = 0.f;
-  for (int p = 0;; ++p) {
-    const int i = alias(a, p, height - 1);
-    if (i > cut || i * i + b * b > limit) break;
-    for (int q = 0;; ++q) {
-      const int j = alias(b, q, width - 1);
-      if (j > cut || i * i + j * j > limit) break;
-      variance += 1.f / static_cast<float>(i * i + j * j);
-    }
-  }
-  return sqrt(variance);
-}
 
 // sin(pi mode k / intervals): the argument is reduced in integers, so it is exact for any mode.
 PRIME_HD float grid_sine(int mode, int k, int intervals) {

@@ -63,11 +63,12 @@ void read_image(const ApplyArgs& a, int64_t image, float* __restrict x) {
 }
 
 void write_image(const ApplyArgs& a, int64_t row, const float* __restrict y) {
-  const int64_t offset = row * a.out_strides.n;
+  Strides to = a.out_strides;
+  int64_t offset = row * to.n;
+  if (a.flip && a.flip[row % a.images]) offset += (a.width - 1) * to.w, to.w = -to.w;
   const auto write = [&](auto* base, auto convert) {
     auto* p = base + offset;
-    each_value(a, a.out_strides,
-               [=, &a](int64_t i, int64_t at, int c) { p[at] = convert((y[i] - a.mean[c]) * a.scale[c]); });
+    each_value(a, to, [=, &a](int64_t i, int64_t at, int c) { p[at] = convert((y[i] - a.mean[c]) * a.scale[c]); });
   };
   switch (a.out_type) {
     case DType::u8: return write(static_cast<uint8_t*>(a.out), float_to_u8);
@@ -96,7 +97,7 @@ struct Worker {
       const Slot slot = plan.slot(chain, j);
       float* dst = src == ping.get() ? pong.get() : ping.get();
       if (slot.primitive == kIdentity) continue;
-      if (!valid(slot, args.max_cut)) {
+      if (!valid(slot, args.max_cut, args.max_band)) {
         std::fill(ping.get(), ping.get() + values, not_a_number());
         return ping.get();
       }

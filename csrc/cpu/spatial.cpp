@@ -55,7 +55,7 @@ void product(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb
 void coefficient_row(float* __restrict out, float* __restrict variance, int a, int n, const Geometry& g, Slot s,
                      Stream stream, int chain, int j, Purpose purpose) {
   normal_run(out, n, stream, static_cast<uint32_t>(a) * kRun, chain, j, purpose);
-  // mode_std() of core/primitives.h for a whole row: the same terms in the same order.
+  // Standard deviations of a whole row: the sum of 1 / (i^2 + j^2) over the aliases (i, j) of (a, b) inside the disc.
   std::fill(variance, variance + n, 0.f);
   const int limit = s.last * s.last + s.last;
   for (int p = 0, row; (row = alias(a, p, g.height - 1)) <= s.last; ++p)

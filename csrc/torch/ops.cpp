@@ -14,9 +14,9 @@ Tensor sample(const Tensor& index, const Tensor& epoch, int64_t seed, std::vecto
   return call.plan;
 }
 
-Tensor apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t depth, int64_t filter, int64_t max_cut,
+Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> flip, std::vector<int64_t> shape,
              ScalarType out_dtype, std::vector<double> mean, std::vector<double> scale, bool channels_last) {
-  Apply call(images, plan, chains, depth, filter, max_cut, out_dtype, mean, scale, channels_last);
+  Apply call(images, plan, flip, shape, out_dtype, mean, scale, channels_last);
   uint32_t threads;
   TORCH_ERROR_CODE_CHECK(torch_get_num_threads(&threads));
   apply_cpu(call.args, static_cast<int>(threads));
@@ -29,8 +29,8 @@ Tensor apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t d
 STABLE_TORCH_LIBRARY(prime_dali, m) {
   m.def("sample(Tensor index, Tensor epoch, int seed, int[] views, float[] law) -> Tensor");
   m.def(
-      "apply(Tensor images, Tensor plan, int chains, int depth, int filter, int max_cut, ScalarType out_dtype, "
-      "float[] mean, float[] scale, bool channels_last) -> Tensor");
+      "apply(Tensor images, Tensor plan, Tensor? flip, int[] shape, ScalarType out_dtype, float[] mean, "
+      "float[] scale, bool channels_last) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(prime_dali, CPU, m) {

@@ -6,6 +6,8 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "../arguments.h"
@@ -25,8 +27,10 @@ inline Tensor new_tensor(std::vector<int64_t> sizes, std::vector<int64_t> stride
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
   type = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
   AtenTensorHandle handle;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
-                                                  type, device_type, device_index, &handle));
+  const auto error = aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), type,
+                                              device_type, device_index, &handle);
+  // The stable ABI says only that it failed; with sizes that were checked there is one reason.
+  STD_TORCH_CHECK(error == AOTI_TORCH_SUCCESS, "prime_dali: out of memory");
   return Tensor(handle);
 }
 
@@ -71,9 +75,12 @@ struct Apply {
   ApplyArgs args{};
   Tensor out;
 
-  Apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t depth, int64_t filter, int64_t max_cut,
+  // shape: chains, depth, filter, max_cut, max_band of the plan.
+  Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip, const std::vector<int64_t>& shape,
         ScalarType out_dtype, const std::vector<double>& mean, const std::vector<double>& scale, bool channels_last) {
     PRIME_REQUIRE(images.dim() == 4 && images.size(1) == 3, "images: [N, 3, H, W]");
+    PRIME_REQUIRE(shape.size() == 5, "shape: chains, depth, filter size, max_cut and max_band");
+    const int64_t chains = shape[0], depth = shape[1], filter = shape[2], max_cut = shape[3], max_band = shape[4];
     PRIME_REQUIRE(chains >= 1 && chains <= kMaxChains && depth >= 1 && depth <= kMaxDepth, "width and depth: 1 to 255");
     PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
                       plan.size(1) == row_words(static_cast<int>(chains), static_cast<int>(depth)),
@@ -85,6 +92,15 @@ struct Apply {
                   "plan: a whole number of rows per image");
     PRIME_REQUIRE(filter >= 1 && filter % 2 == 1 && filter <= kMaxFilter, "filter size: odd, 1 to 31");
     PRIME_REQUIRE(max_cut >= 0 && max_cut <= kMaxCut, "max_cut: 0 to 4094");
+    PRIME_REQUIRE(max_band >= 0 && max_band <= kMaxColorCut, "max_band: 0 to 1024");
+    if (flip) {
+      PRIME_REQUIRE(flip->dim() == 1 && flip->size(0) == images.size(0) && flip->scalar_type() == ScalarType::Bool &&
+                        flip->is_contiguous(),
+                    "flip: contiguous bool [N]");
+      PRIME_REQUIRE(flip->get_device_index() == images.get_device_index() && flip->is_cpu() == images.is_cpu(),
+                    "images and flip on one device");
+      args.flip = static_cast<const uint8_t*>(flip->data_ptr());
+    }
     PRIME_REQUIRE(read_normalization(mean.data(), mean.size(), scale.data(), scale.size(), args),
                   "mean and scale: three numbers each, or none");
     const int64_t height = images.size(2), width = images.size(3);
@@ -92,6 +108,7 @@ struct Apply {
     args.height = static_cast<int>(height), args.width = static_cast<int>(width);
     args.chains = static_cast<int>(chains), args.depth = static_cast<int>(depth);
     args.filter = static_cast<int>(filter), args.max_cut = static_cast<int>(max_cut);
+    args.max_band = static_cast<int>(max_band);
     args.in = images.data_ptr();
     args.in_type = dtype_of(images.scalar_type());
     args.in_strides = {images.stride(0), images.stride(1), images.stride(2), images.stride(3)};

@@ -25,10 +25,10 @@ Tensor sample(const Tensor& index, const Tensor& epoch, int64_t seed, std::vecto
   return call.plan;
 }
 
-Tensor apply(const Tensor& images, const Tensor& plan, int64_t chains, int64_t depth, int64_t filter, int64_t max_cut,
+Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> flip, std::vector<int64_t> shape,
              ScalarType out_dtype, std::vector<double> mean, std::vector<double> scale, bool channels_last) {
   const Context context(images);
-  Apply call(images, plan, chains, depth, filter, max_cut, out_dtype, mean, scale, channels_last);
+  Apply call(images, plan, flip, shape, out_dtype, mean, scale, channels_last);
   if (call.args.rows == 0) return call.out;
   const int64_t bytes = static_cast<int64_t>(workspace_bytes(call.args));
   const Tensor workspace = new_tensor({bytes}, {1}, ScalarType::Byte, images);

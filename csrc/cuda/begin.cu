@@ -1,0 +1,249 @@
+// The first kernel of a chunk: packs the images, and turns the plan into what the other kernels need. Its blocks have
+// one of four roles, none of which needs another's result.
+#include "pixels.cuh"
+
+namespace prime {
+namespace {
+
+constexpr int kBegin = 256, kWarps = kBegin / 32;
+
+// Chebyshev polynomials of s = cos 2t as monomials: cos 2it = T_i, cos (2i+1)t = cos t V_i, sin (2i+1)t = sin t W_i,
+// sin (2i+2)t = sin t cos t 2 U_i.
+__constant__ float kT[6][6] = {{1, 0, 0, 0, 0, 0},  {0, 1, 0, 0, 0, 0},  {-1, 0, 2, 0, 0, 0},
+                               {0, -3, 0, 4, 0, 0}, {1, 0, -8, 0, 8, 0}, {0, 5, 0, -20, 0, 16}};
+__constant__ float kV[5][5] = {
+    {1, 0, 0, 0, 0}, {-1, 2, 0, 0, 0}, {-1, -2, 4, 0, 0}, {1, -4, -4, 8, 0}, {1, 4, -12, -8, 16}};
+__constant__ float kW[5][5] = {
+    {1, 0, 0, 0, 0}, {1, 2, 0, 0, 0}, {-1, 2, 4, 0, 0}, {-1, -4, 4, 8, 0}, {1, -4, -12, 8, 16}};
+__constant__ float kU[5][5] = {
+    {2, 0, 0, 0, 0}, {0, 4, 0, 0, 0}, {-2, 0, 8, 0, 0}, {0, -8, 0, 16, 0}, {2, 0, -24, 0, 32}};
+
+__device__ int add_field(const Work& w, int unit, int j, Slot s) {
+  const ApplyArgs& a = w.args;
+  const int ky = parity_pad(modes(s.last, a.height)), kx = parity_pad(modes(s.last, a.width));
+  // Standard deviation of a shift along one axis, pixels: the variances 1 / (i^2 + j^2) over a quarter disc, times the
+  // mean of the squared sines. Up to 0.6, half precision leaves the largest shifts, of 2 to 3 pixels, off by 2.5e-3 at
+  // most, and typical ones by 1e-4 (test_half_precision_is_ample_for_small_shifts).
+  const float side = static_cast<float>(a.height > a.width ? a.height : a.width);
+  const bool wide = s.strength * side * sqrtf(0.3927f * logf(static_cast<float>(s.last))) > 0.6f;
+  const bool fits = 2 * (2 * ky) * static_cast<int64_t>(2 * kx) <= w.field_halves &&
+                    2 * static_cast<int64_t>(a.width) * (2 * ky) <= w.half_halves;
+  const int at = atomicAdd(w.field_count, 1);  // the order of fields is no part of the result
+  w.fields[at] = {unit, j, s.last, ky, kx, wide && fits, wide, s.strength};
+  return at;
+}
+
+// Chains as passes and steps, and the list of displacement fields. First a thread a slot, then a thread a chain.
+__device__ void program_role(const Work& w, int first) {
+  constexpr int kInvalid = -1;
+  __shared__ Slot slots[kBegin];
+  __shared__ int numbers[kBegin];  // of fields
+  const ApplyArgs& a = w.args;
+  const int depth = a.depth, here = min(kBegin / depth, w.units() - first);
+  if (threadIdx.x < here * depth) {
+    const int unit = first + threadIdx.x / depth, j = threadIdx.x % depth;
+    const Row<const int32_t> plan = w.plan(unit / a.chains);
+    const bool needed = plan.weight(unit % a.chains + 1) != 0.f;
+    Slot s = plan.slot(unit % a.chains, j);
+    if (!valid(s, a.max_cut, a.max_band)) s.primitive = kInvalid;
+    if (s.primitive > 0 && (s.strength == 0.f || !needed)) s.primitive = kIdentity;
+    if (s.primitive == kSpatial) numbers[threadIdx.x] = add_field(w, unit, j, s);
+    slots[threadIdx.x] = s;
+  }
+  __syncthreads();
+  if (threadIdx.x >= here) return;
+  const int unit = first + threadIdx.x;
+  const int64_t at = static_cast<int64_t>(unit) * depth;
+  const float weight = w.plan(unit / a.chains).weight(unit % a.chains + 1);
+  int passes = 0, steps = 0;
+  Pass pass{};
+  const auto next = [&](int op) {
+    if (passes) pass.last = steps, w.passes[at + passes - 1] = pass;
+    pass.source =
+        passes ? w.image[(passes - 1) % 2] + unit * w.pixels : w.packed + unit / a.chains % w.images * w.pixels;
+    pass.op = op, pass.first = steps;
+    ++passes;
+  };
+  for (int j = 0; j < depth && weight != 0.f; ++j) {
+    const Slot s = slots[threadIdx.x * depth + j];
+    if (s.primitive == kIdentity) continue;
+    if (s.primitive == kInvalid) {
+      passes = -1;
+      break;
+    }
+    if (s.primitive == kSpectral) {
+      next(kSpectral);
+      pass.operand = w.parameters_of(unit, j);
+    } else if (s.primitive == kSpatial) {
+      next(kSpatial);
+      const int number = numbers[threadIdx.x * depth + j];
+      pass.operand = w.shift + int64_t(2) * number * w.pixels, pass.wide = w.fields[number].wide;
+    } else {
+      if (passes == 0) next(kIdentity);
+      w.steps[at + steps++] = {w.parameters_of(unit, j), s.primitive, j, s.first, s.last - s.first + 1, s.strength, 0};
+    }
+  }
+  pass.last = steps;
+  w.chains[unit] = {pass, passes, weight, {}};
+}
+
+// n normals of a run, by one warp.
+template <class Put>
+__device__ void warp_run(int n, Stream stream, int chain, int j, Purpose purpose, int channel, Put put) {
+  const int blocks = run_blocks(n);
+  for (int q = threadIdx.x % 32; q < blocks; q += 32) {
+    const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(q), chain, j, purpose, channel));
+#pragma unroll
+    for (int lane = 0; lane < 4; ++lane)
+      if (lane * blocks + q < n) put(lane * blocks + q, z.z[lane]);
+  }
+  __syncwarp();
+}
+
+// One warp a slot: the taps of filters, times 256/255 and followed by their sum, because they meet 1 + (255/256) x; the
+// coefficients of color bands.
+__device__ void parameter_role(const Work& w, int first_warp) {
+  __shared__ float band_of_warp[kWarps][kPolynomial];
+  const ApplyArgs& a = w.args;
+  const int64_t at = first_warp + threadIdx.x / 32;
+  if (at >= static_cast<int64_t>(w.units()) * a.depth) return;
+  const int unit = static_cast<int>(at / a.depth), j = static_cast<int>(at % a.depth), chain = unit % a.chains;
+  const Row<const int32_t> plan = w.plan(unit / a.chains);
+  const Slot s = plan.slot(chain, j);
+  if (!valid(s, a.max_cut, a.max_band)) return;
+  float* out = w.parameters_of(unit, j);
+  const int lane = threadIdx.x % 32;
+  if (s.primitive == kSpectral) {
+    const int taps = a.filter * a.filter;
+    warp_run(taps, plan.stream(), chain, j, Purpose::filter, 0,
+             [&](int i, float z) { out[i] = (fmaf(s.strength, z, i == taps / 2 ? 1.f : 0.f)) * kUp; });
+    if (lane == 0) {
+      float sum = 0.f;
+      for (int i = 0; i < taps; ++i) sum += out[i];
+      out[taps] = sum;
+    }
+  } else if (s.primitive == kColor) {
+    const int count = s.last - s.first + 1, middle = count / 2;
+    for (int c = 0; c < 3; ++c) {
+      if (count > kPolynomial) {
+        warp_run(count, plan.stream(), chain, j, Purpose::color, c,
+                 [&](int i, float z) { out[c * count + i] = z * s.strength; });
+        continue;
+      }
+      float* band = band_of_warp[threadIdx.x / 32];
+      warp_run(count, plan.stream(), chain, j, Purpose::color, c, [&](int i, float z) { band[i] = z * s.strength; });
+      const auto b = [&](int k) { return middle + k >= 0 && middle + k < count ? band[middle + k] : 0.f; };
+      float sum = 0.f;
+      if (lane < 6)
+        for (int i = 0; i < 6; ++i) sum = fmaf(b(2 * i) + (i ? b(-2 * i) : 0.f), kT[i][lane], sum);
+      else if (lane < 11)
+        for (int i = 0; i < 5; ++i) sum = fmaf(b(2 * i + 1) + b(-2 * i - 1), kV[i][lane - 6], sum);
+      else if (lane < 16)
+        for (int i = 0; i < 5; ++i) sum = fmaf(b(2 * i + 1) - b(-2 * i - 1), kW[i][lane - 11], sum);
+      else if (lane < 21)
+        for (int i = 0; i < 5; ++i) sum = fmaf(b(2 * i + 2) - b(-2 * i - 2), kU[i][lane - 16], sum);
+      else
+        sum = 0.5f * static_cast<float>(s.first + middle);
+      if (lane < kPolynomialWords) out[c * kPolynomialWords + lane] = sum;
+      __syncwarp();
+    }
+  }
+}
+
+// Four pixels a thread. Values that are no number have become NaN in load(); here they are 0, and the output gets its
+// NaN from the image itself.
+__device__ void pack_role(const Work& w, int64_t first, bool words) {
+  const ApplyArgs& a = w.args;
+  const int quads = w.pitch / 4;
+  const int64_t at = first + threadIdx.x, per_image = static_cast<int64_t>(quads) * a.height;
+  if (at >= per_image * w.images) return;
+  const int image = static_cast<int>(at / per_image), here = static_cast<int>(at - image * per_image);
+  const int y = here / quads, x = (here - y * quads) * 4;
+  const Strides s = a.in_strides;
+  const int64_t from = (w.first_image + image) * s.n + y * s.h + x * s.w, to = image * w.pixels + y * w.pitch + x;
+  uint2 pixel[4];
+  if (words) {
+    uint32_t plane[3];  // four neighbours each
+#pragma unroll
+    for (int c = 0; c < 3; ++c)
+      plane[c] = __ldg(reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(a.in) + from + c * s.c));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pixel[i].x = kBlack | (__byte_perm(plane[0], plane[1], 0x0400 + 0x0101 * i) & 0x00ff00ff) << 7;
+      pixel[i].y = kBlack | (plane[2] >> 8 * i & 0xff) << 7;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float v[3] = {};
+      if (x + i < a.width)
+#pragma unroll
+        for (int c = 0; c < 3; ++c) v[c] = __saturatef(load(a, from + c * s.c + i * s.w));
+      pixel[i] = encode(v);
+    }
+  }
+  uint4* out = reinterpret_cast<uint4*>(w.packed + to);
+  out[0] = {pixel[0].x, pixel[0].y, pixel[1].x, pixel[1].y};
+  out[1] = {pixel[2].x, pixel[2].y, pixel[3].x, pixel[3].y};
+}
+
+// Sines as the first operand of the tensor-core products, [tiles][k / 16][lane] as mma's m16n8k16 wants them: lane
+// 4 g + t holds rows g and g + 8, columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
+__device__ void sine_role(const Work& w, int64_t at) {
+  const ApplyArgs& a = w.args;
+  for (int axis = 0; axis < 2; ++axis) {
+    const int tiles = axis ? w.tiles_x : w.tiles_y, steps = (axis ? w.kx : w.ky) / kK;
+    const int64_t lanes = static_cast<int64_t>(2) * tiles * steps * 32;
+    if (at >= lanes) {
+      at -= lanes;
+      continue;
+    }
+    const int lane = at % 32, step = at / 32 % steps, tile = at / 32 / steps % tiles, parity = at / 32 / steps / tiles;
+    const int intervals = (axis ? a.width : a.height) - 1;
+    union {
+      __half h[8];
+      uint4 all;
+    } value, rest;
+    for (int i = 0; i < 8; ++i) {
+      const int row = tile * 16 + lane / 4 + i / 2 % 2 * 8, k = step * kK + lane % 4 * 2 + i % 2 + i / 4 * 8;
+      const float sine = grid_sine(2 * k + 1 + parity, row, intervals);
+      value.h[i] = __float2half_rn(sine);
+      rest.h[i] = __float2half_rn(sine - __half2float(value.h[i]));
+    }
+    uint4* out = axis ? w.sine_x : w.sine_y;
+    out[at] = value.all;
+    out[lanes + at] = rest.all;
+    return;
+  }
+}
+
+struct Roles {
+  int64_t program, parameters, pack, sine;  // blocks
+  bool words;                               // images can be read four bytes at a time
+};
+
+__global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
+  int64_t block = blockIdx.x;
+  if (block < roles.program) return program_role(w, static_cast<int>(block) * (kBegin / w.args.depth));
+  if ((block -= roles.program) < roles.parameters) return parameter_role(w, static_cast<int>(block * kWarps));
+  if ((block -= roles.parameters) < roles.pack) return pack_role(w, block * kBegin, roles.words);
+  sine_role(w, (block - roles.pack) * kBegin + threadIdx.x);
+}
+
+}  // namespace
+
+void begin(const Work& w, bool first, cudaStream_t stream) {
+  const auto blocks = [](int64_t threads) { return (threads + kBegin - 1) / kBegin; };
+  const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
+  const Strides in = w.args.in_strides;
+  const bool words = w.args.in_type == DType::u8 && in.w == 1 && w.args.width % 4 == 0 && in.n % 4 == 0 &&
+                     in.c % 4 == 0 && in.h % 4 == 0 && reinterpret_cast<uintptr_t>(w.args.in) % 4 == 0;
+  const int chains = kBegin / w.args.depth;  // of a block
+  const Roles roles{(w.units() + chains - 1) / chains, blocks(int64_t(w.units()) * w.args.depth * 32),
+                    blocks(int64_t(w.images) * (w.pitch / 4) * w.args.height), first ? blocks(sines) : 0, words};
+  const int64_t all = roles.program + roles.parameters + roles.pack + roles.sine;
+  cudaMemsetAsync(w.field_count, 0, sizeof(int), stream);
+  begin_kernel<<<static_cast<unsigned>(all), kBegin, 0, stream>>>(w, roles);
+}
+
+}  // namespace prime

@@ -1,0 +1,74 @@
+// Where things are in the workspace, and how many images it can hold.
+#include <algorithm>
+
+#include "work.cuh"
+
+namespace prime {
+namespace {
+
+// Hands out the workspace, piece by piece; with no memory, only counts.
+struct Arena {
+  char* base;
+  size_t used = 0;
+  template <class T>
+  void take(T*& p, int64_t count) {
+    p = base ? reinterpret_cast<T*>(base + used) : nullptr;
+    used += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
+  }
+};
+
+int padded_parity(int modes) { return ((modes + 1) / 2 + kK - 1) / kK * kK; }
+
+}  // namespace
+
+// Lays a chunk of `images` images out in memory at `base`; returns how many bytes that takes.
+size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
+  w.args = a;
+  w.views = static_cast<int>(a.rows / a.images), w.images = static_cast<int>(images);
+  w.pairs = (a.width + 1) / 2, w.per_pair = static_cast<uint32_t>(((uint64_t(1) << 32) + w.pairs - 1) / w.pairs);
+  w.pitch = (a.width + 3) / 4 * 4, w.pixels = static_cast<int64_t>(w.pitch) * a.height;
+  w.ky = padded_parity(modes(a.max_cut, a.height)), w.kx = padded_parity(modes(a.max_cut, a.width));
+  w.tiles_y = ((a.height + 1) / 2 + 15) / 16, w.tiles_x = ((a.width + 1) / 2 + 15) / 16;
+  // Room for all modes once, or for the fewer ones of a split field twice.
+  const int split_y = std::min(w.ky, std::max(48, w.ky / 32 * 16)),
+            split_x = std::min(w.kx, std::max(48, w.kx / 32 * 16));
+  w.field_halves = std::max(int64_t(4) * w.ky * w.kx, int64_t(8) * split_y * split_x);
+  w.half_halves = std::max(int64_t(2) * w.ky * a.width, int64_t(4) * split_y * a.width);
+  w.parameters = std::max((a.filter * a.filter + 1 + 3) / 4 * 4,
+                          3 * (a.max_band > kPolynomial ? (a.max_band + 3) / 4 * 4 : kPolynomialWords));
+  const int64_t units = images * w.views * a.chains, slots = units * a.depth, spatial = a.max_cut > 0 ? slots : 0;
+  Arena arena{static_cast<char*>(base)};
+  arena.take(w.sine_y, int64_t(4) * w.tiles_y * (w.ky / kK) * 32);
+  arena.take(w.sine_x, int64_t(4) * w.tiles_x * (w.kx / kK) * 32);
+  arena.take(w.packed, images * w.pixels);
+  Arena chains = arena;
+  for (int i = 0; i < 2; ++i) chains.take(w.image[i], i < a.depth - 1 ? units * w.pixels : 0);
+  arena.take(w.half, spatial * 2 * w.half_halves);  // used up before the chains begin
+  arena.used = std::max(arena.used, chains.used);
+  arena.take(w.passes, slots);
+  arena.take(w.steps, slots);
+  arena.take(w.chains, units);
+  arena.take(w.parameter, slots * w.parameters);
+  arena.take(w.fields, spatial);
+  arena.take(w.field_count, 1);
+  arena.take(w.shift, std::max(spatial * 2 * w.pixels, (spatial * 2 * w.field_halves + 1) / 2));
+  w.coefficients = reinterpret_cast<__half*>(w.shift);  // used up before the shifts are there
+  return arena.used;
+}
+
+// As many images as fit in `bytes`, but one at least.
+int64_t images_that_fit(const ApplyArgs& a, size_t bytes) {
+  Work w;
+  int64_t low = 1, high = std::min<int64_t>(a.images, std::max<int64_t>(65535 / (a.rows / a.images * a.chains), 1));
+  while (low < high) {
+    const int64_t middle = (low + high + 1) / 2;
+    if (lay_out(w, a, middle, nullptr) <= bytes)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  const int64_t chunks = (a.images + low - 1) / low;
+  return (a.images + chunks - 1) / chunks;  // all of one size
+}
+
+}  // namespace prime

@@ -1,0 +1,111 @@
+// Pixels in memory and in registers.
+//
+// Images in the workspace hold a pixel in 8 bytes: red, green and blue as 16-bit fixed point, 0x8000 + round(32640 x),
+// and 16 bits unused. 32640 is 128 x 255, so every byte is exact; other values are off by 1/65280 at most. The code is
+// the middle of a float32 in [1, 2): one byte permutation makes 1 + (255/256) x of it.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "work.cuh"
+
+namespace prime {
+
+constexpr float kUp = 256.f / 255.f, kDown = 255.f / 256.f;
+constexpr uint32_t kBlack = 0x80008000u;
+
+struct Raw {  // 1 + (255/256) x of a pixel's channels
+  float c[3];
+};
+
+__device__ __forceinline__ Raw decode(uint2 p) {
+  const auto raw = [](uint32_t word, uint32_t select) {
+    return from_bits(static_cast<int32_t>(__byte_perm(word, 0x3f000000u, select)));
+  };
+  return {{raw(p.x, 0x7104), raw(p.x, 0x7324), raw(p.y, 0x7104)}};
+}
+
+// v 256/255 to nearest: a color map of frequency 500 makes 1e-4 of the last bit.
+__device__ __forceinline__ float nearest(float v) {
+  const float q = v * kUp;
+  return fmaf(fmaf(-q, kDown, v), kUp, q);
+}
+
+__device__ __forceinline__ float from_raw(float raw) { return fmaf(raw, kUp, -kUp); }
+
+// x in [0, 1].
+__device__ __forceinline__ uint2 encode(const float (&x)[3]) {
+  const float half_step = 1.f / 65536.f;
+  const auto raw = [&](int c) { return static_cast<uint32_t>(bits(fmaf(x[c], kDown, 1.f + half_step))); };
+  return {__byte_perm(raw(0), raw(1), 0x6521), __byte_perm(raw(2), 0, 0x4421)};
+}
+
+__device__ __forceinline__ uint32_t level(float raw) { return (bits(raw) >> 15) & 0xff; }  // of an 8-bit value
+
+__device__ __forceinline__ float byte_value(uint32_t level) {  // level / 255 to nearest, as on the CPU
+  return nearest(static_cast<float>(level) * (1.f / 256.f));
+}
+
+__device__ __forceinline__ float load(const ApplyArgs& a, int64_t at) {
+  switch (a.in_type) {
+    case DType::u8: return byte_value(static_cast<const uint8_t*>(a.in)[at]);
+    case DType::f16: return checked(__half2float(static_cast<const __half*>(a.in)[at]));
+    case DType::bf16: return checked(bf16_to_float(static_cast<const uint16_t*>(a.in)[at]));
+    default: return checked(static_cast<const float*>(a.in)[at]);
+  }
+}
+
+__device__ __forceinline__ void store(const ApplyArgs& a, int64_t at, float y) {
+  switch (a.out_type) {
+    case DType::u8: static_cast<uint8_t*>(a.out)[at] = float_to_u8(y); break;
+    case DType::f16: static_cast<__half*>(a.out)[at] = __float2half_rn(y); break;
+    case DType::bf16: static_cast<uint16_t*>(a.out)[at] = float_to_bf16(y); break;
+    default: static_cast<float*>(a.out)[at] = y;
+  }
+}
+
+// Two neighbouring values; `at` is even and so are the array's address and strides.
+__device__ __forceinline__ void store_two(const ApplyArgs& a, int64_t at, float y0, float y1) {
+  switch (a.out_type) {
+    case DType::u8:
+      *reinterpret_cast<uchar2*>(static_cast<uint8_t*>(a.out) + at) = {float_to_u8(y0), float_to_u8(y1)};
+      break;
+    case DType::f16: *reinterpret_cast<__half2*>(static_cast<__half*>(a.out) + at) = __floats2half2_rn(y0, y1); break;
+    case DType::bf16:
+      *reinterpret_cast<ushort2*>(static_cast<uint16_t*>(a.out) + at) = {float_to_bf16(y0), float_to_bf16(y1)};
+      break;
+    default: *reinterpret_cast<float2*>(static_cast<float*>(a.out) + at) = {y0, y1};
+  }
+}
+
+// The color map of a band of at most 21 frequencies F - 10 .. F + 10, for values of one channel, in place:
+//   sum_k b_{F+k} sin((F + k) t) = sin(F t) C(t) + cos(F t) D(t),   t = pi x,
+//   C = sum_k (b_{F+k} + b_{F-k}) cos(k t) = E(s) + cos t O(s),
+//   D = sum_k (b_{F+k} - b_{F-k}) sin(k t) = sin t (A(s) + cos t B(s)),   s = cos 2t,
+// with polynomials E (degree 5), O, A, B (degree 4), whose coefficients parameter_role() in begin.cu has made.
+template <int N>
+__device__ __forceinline__ void color_polynomial(float* (&x)[N], const float* parameters) {
+  float k[kPolynomialWords];
+#pragma unroll
+  for (int i = 0; i < kPolynomialWords; i += 4) {
+    const float4 four = __ldg(reinterpret_cast<const float4*>(parameters + i));
+    k[i] = four.x, k[i + 1] = four.y, k[i + 2] = four.z, k[i + 3] = four.w;
+  }
+  const float half_frequency = k[21];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float v = *x[i], t = 3.14159265f * v, sine = __sinf(t), cosine = __cosf(t);
+    const float s = fmaf(-2.f * sine, sine, 1.f);
+    const float e = fmaf(fmaf(fmaf(fmaf(fmaf(k[5], s, k[4]), s, k[3]), s, k[2]), s, k[1]), s, k[0]);
+    const float o = fmaf(fmaf(fmaf(fmaf(k[10], s, k[9]), s, k[8]), s, k[7]), s, k[6]);
+    const float a = fmaf(fmaf(fmaf(fmaf(k[15], s, k[14]), s, k[13]), s, k[12]), s, k[11]);
+    const float b = fmaf(fmaf(fmaf(fmaf(k[20], s, k[19]), s, k[18]), s, k[17]), s, k[16]);
+    const float c = fmaf(cosine, o, e), d = sine * fmaf(cosine, b, a);
+    // F t = 2 pi turns; whole turns are taken off exactly, for the product is not rounded before the subtraction.
+    const float magic = 12582912.f, whole = fmaf(v, half_frequency, magic) - magic;
+    const float angle = 6.28318531f * fmaf(v, half_frequency, -whole);
+    *x[i] = __saturatef(fmaf(__cosf(angle), d, fmaf(__sinf(angle), c, v)));
+  }
+}
+
+}  // namespace prime

@@ -1,0 +1,37 @@
+"""Runs every CUDA kernel in every variant on small images, for compute-sanitizer (``make sanitize``); not a test itself."""
+
+from __future__ import annotations
+
+import torch
+
+import prime_dali
+
+PRIMITIVES = ("spectral", "spatial", "color", "noise")
+
+
+def main() -> None:
+    """Draw and apply: sizes, dtypes, layouts, filters, bands, depths, views, flips."""
+    index, flip = torch.arange(3, device="cuda"), torch.tensor([True, False, True], device="cuda")
+    calls = 0
+    for size in ((40, 36), (33, 29)):
+        for dtype in (torch.uint8, torch.float16, torch.bfloat16, torch.float32):
+            images = torch.rand(3, 3, *size, device="cuda")
+            images = (images * 255).to(dtype) if dtype == torch.uint8 else images.to(dtype)
+            for name, changes in (
+                ("imagenet", {"mixing": "official"}),
+                ("cifar", {"width": 9, "depth": 4, "spectral_size": 5}),
+                ("imagenet", {"mixing": "none", "depth": 1, "color_band": None, "alpha": 30.0}),
+            ):
+                config = prime_dali.preset(name).replace(primitives=PRIMITIVES, noise_std=0.1, **changes)
+                plan = prime_dali.sample(config, index, size=size, seed=calls, view=("clean", 0))
+                for layout in (torch.contiguous_format, torch.channels_last):
+                    given = images.to(memory_format=layout)
+                    prime_dali.apply(given, plan, flip=flip)
+                    prime_dali.apply(given, plan, mean=(0.5,) * 3, std=(0.2,) * 3, out_dtype=torch.float16)
+                    calls += 2
+    torch.cuda.synchronize()
+    print(f"{calls} calls")
+
+
+if __name__ == "__main__":
+    main()
