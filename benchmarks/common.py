@@ -1,0 +1,261 @@
+"""What the benchmarks share: images, the authors' code, clocks, options, circumstances, and how results are shown."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import datetime
+import importlib.util
+import json
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torchvision
+from torchvision.transforms import Normalize
+
+import prime_dali
+from prime_dali._files import replacing
+
+Call = Callable[[], Any]
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet, on the [0, 1] scale
+OFFICIAL_CONFIGS = {"imagenet": "imagenet_cfg", "cifar": "cifar10_cfg"}
+OFFICIAL_URL = "https://github.com/amodas/PRIME-augmentations"
+SEED = 0
+
+
+def natural_images(count: int, size: int, device: str) -> torch.Tensor:
+    """uint8 ``[count, 3, size, size]``: random noise with the 1/f spectrum of photographs, the same on every device.
+
+    Smooth like decoded photographs, because white noise would be a case of its own: neighbours that always differ make
+    branches, clipping and table look-ups behave as on no data set.
+    """
+    generator = torch.Generator().manual_seed(SEED)
+    frequency = torch.hypot(torch.fft.fftfreq(size)[:, None], torch.fft.rfftfreq(size))
+    low_pass = 1 / frequency.clamp(min=1 / size)
+    images = torch.empty(count, 3, size, size, dtype=torch.uint8)
+    for image in images:  # one by one, so that the float intermediates stay small
+        noise = torch.fft.rfft2(torch.randn(4, size, size, generator=generator))
+        planes = torch.fft.irfft2(noise * low_pass, s=(size, size))
+        planes = planes[:1] + 0.5 * planes[1:]  # the channels of a photograph share most of their content
+        image.copy_(((planes - planes.mean()) / planes.std() * 55 + 120).round().clamp(0, 255))
+    return images.to(device)
+
+
+def load(path: Path) -> ModuleType:
+    """Import one file of the authors' clone under a name of its own.
+
+    By their own names, the packages ``utils`` and ``config`` could shadow others or be shadowed by them; loading by
+    path leaves ``sys.path`` and ``sys.modules`` alone.
+    """
+    spec = importlib.util.spec_from_file_location(f"_official_{path.parent.name}_{path.stem}", path)
+    assert spec is not None  # a name that ends in .py has a loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # their docstrings hold backslashes
+        spec.loader.exec_module(module)
+    return module
+
+
+def official_module(folder: Path, preset: str, views: int = 1) -> torch.nn.Module:
+    """The authors' augmentation, put together as their ``train.py`` does, with the numbers of their own config file.
+
+    From float32 ``[N, 3, n, n]`` in [0, 1] to ``[views * N, 3, n, n]``, normalised: one augmented view, or the three
+    (clean, augmented, augmented) of the Jensen-Shannon loss. OSError or ImportError if a file of the clone, or a
+    package that it imports, is missing.
+    """
+    config = load(folder / "config" / f"{OFFICIAL_CONFIGS[preset]}.py").get_config()
+    files = ("prime", "diffeomorphism", "color_jitter", "rand_filter")
+    mixer, spatial, color, spectral = (load(folder / "utils" / f"{name}.py") for name in files)
+    diffeo = {k: config.diffeo[k] for k in ("sT", "rT", "scut", "rcut", "cutmin", "cutmax", "alpha")}
+    jitter, kernel = config.color_jit, config.rand_filter
+    augmentations = [
+        spatial.Diffeo(**diffeo, stochastic=True),
+        color.RandomSmoothColor(cut=jitter.cut, T=jitter.T, freq_bandwidth=jitter.max_freqs, stochastic=True),
+        spectral.RandomFilter(kernel_size=kernel.kernel_size, sigma=kernel.sigma, stochastic=True),
+    ]
+    mixture = {k: config.augmix[k] for k in ("mixture_width", "mixture_depth")}
+    chain = mixer.PRIMEAugModule(augmentations)
+    warnings.filterwarnings("ignore", message="torch.meshgrid")  # their code is older than its keyword
+    return mixer.GeneralizedPRIMEModule(Normalize(MEAN, STD), chain, **mixture, no_jsd=views == 1, max_depth=3)
+
+
+def time_cpu(call: Call, seconds: float, least: int = 1) -> tuple[int, float]:
+    """Call until ``seconds`` have passed, ``least`` times at least: calls and seconds."""
+    calls, start = 0, time.perf_counter()
+    while True:
+        call()
+        calls += 1
+        passed = time.perf_counter() - start
+        if passed >= seconds and calls >= least:
+            return calls, passed
+
+
+def time_cuda(call: Call, calls: int) -> float:
+    """Seconds between two events around ``calls`` calls; waits for the device only after the second."""
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    first.record()
+    for _ in range(calls):
+        call()
+    last.record()
+    last.synchronize()
+    return first.elapsed_time(last) / 1000
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_growth(call: Call, seconds: float) -> int:
+    """Largest growth of the resident set, in bytes, over the calls of ``seconds`` seconds (one call at least)."""
+    # What glibc keeps of freed memory would hide growth, or count twice what the next call allocates elsewhere.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: None)
+    trim(0)
+    before = resident()
+    seen, stop = [before], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.002):
+            seen.append(resident())
+
+    def look() -> None:
+        trim(0)
+        output = call()  # held while memory is looked at, and let go of before the next call
+        seen.append(resident())
+        del output
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        time_cpu(look, seconds)
+    finally:
+        stop.set()
+        watcher.join()
+    return max(seen) - before
+
+
+def failure(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def output_of(*command: str) -> str:
+    """What a command prints, or ``unknown`` where it is missing or fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
+    """What a number is worth nothing without: hardware, threads, versions, date, command."""
+    with open("/proc/cpuinfo") as file:
+        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    facts = {"cpu": f"{models[0] if models else platform.machine()}, {len(os.sched_getaffinity(0))} logical CPUs"}
+    if options.device == "cuda":
+        driver = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0]
+        facts["gpu"] = f"{torch.cuda.get_device_name()}, driver {driver}"
+    facts["threads"] = f"{torch.get_num_threads()}, load average before {os.getloadavg()[0]:.1f}"
+    facts["versions"] = (
+        f"Python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda or 'none'}, "
+        f"torchvision {torchvision.__version__}, prime_dali {prime_dali.__version__}"
+    )
+    if "official" in options.peers:
+        # By its .git, because a folder that is no clone but lies in another one would be given that one's commit.
+        commit = output_of("git", f"--git-dir={options.official / '.git'}", "rev-parse", "--short", "HEAD")
+        facts["official"] = f"{OFFICIAL_URL}, commit {commit}, config/{OFFICIAL_CONFIGS[preset]}.py"
+    facts["date"] = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    facts["command"] = shlex.join(["python", *sys.argv])
+    return facts
+
+
+def print_head(facts: dict[str, str], notes: dict[str, str], shown: Collection[str]) -> None:
+    """The circumstances, and what each candidate in ``shown`` is."""
+    lines = [*facts.items(), ("", ""), *((name, note) for name, note in notes.items() if name in shown)]
+    print(*(f"{name:12}{text}".rstrip() for name, text in lines), sep="\n", flush=True)
+
+
+def significant(value: float) -> str:
+    """Three digits at least, and thousands separated."""
+    digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{value:,.{max(0, digits)}f}"
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """A line for each row: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+
+
+def write_json(path: Path, everything: dict[str, Any]) -> None:
+    """Written aside and renamed, so that nobody ever reads half a file."""
+    with replacing(path) as aside:
+        aside.write_text(json.dumps(everything, indent=1, default=str) + "\n")  # str is for the paths
+
+
+def number(kind: type, low: float, high: float) -> Callable[[str], Any]:
+    """An argparse type: an int or float from ``low`` to ``high``."""
+
+    def parse(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if low <= value <= high:
+            return value
+        raise argparse.ArgumentTypeError(f"expected {kind.__name__} from {low} to {high}, got {text!r}")
+
+    return parse
+
+
+def add_shared(p: argparse.ArgumentParser, peers: Sequence[str]) -> None:
+    """The options that every benchmark has."""
+    add = p.add_argument
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="where the images are (default: %(default)s)")
+    names = f"{', '.join(peers)}, all or none (default: all, but official only with --official)"
+    add("--peers", nargs="+", choices=(*peers, "all", "none"), metavar="PEER", help=names)
+    add("--official", type=Path, metavar="DIR", help=f"a clone of {OFFICIAL_URL} (default: none)")
+    add("--threads", type=number(int, 1, 4096), metavar="T", help="of torch on the CPU (default: as torch chooses)")
+    add("--json", type=Path, metavar="FILE", help="write everything there (default: nothing is written)")
+
+
+def check_shared(p: argparse.ArgumentParser, options: argparse.Namespace, peers: Sequence[str]) -> None:
+    """Complete and check what :func:`add_shared` has added."""
+    chosen = options.peers or [name for name in peers if name != "official" or options.official]
+    if len(chosen) > 1 and {"all", "none"} & set(chosen):
+        p.error(f"argument --peers: expected all or none by itself, got {' '.join(chosen)}")
+    options.peers = {"all": list(peers), "none": []}.get(chosen[0], chosen)
+    if "official" in options.peers and options.official is None:
+        p.error(f"argument --peers: official needs --official DIR, a clone of {OFFICIAL_URL}")
+    if options.official is not None and not (options.official / "utils" / "prime.py").is_file():
+        p.error(f"argument --official: expected a clone of {OFFICIAL_URL}, with utils/prime.py, got {options.official}")
+    if options.json is not None and (options.json.is_dir() or not os.access(options.json.parent, os.W_OK)):
+        p.error(f"argument --json: expected a file in a folder that can be written to, got {options.json}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        p.error("argument --device: expected a CUDA device and a torch that can use it, found none")
+
+
+def official_peer(
+    p: argparse.ArgumentParser, options: argparse.Namespace, preset: str, views: int = 1
+) -> torch.nn.Module | None:
+    """The authors' module if it is among the peers."""
+    if "official" not in options.peers:
+        return None
+    try:
+        return official_module(options.official, preset, views)
+    except (ImportError, OSError) as error:
+        p.error(f"argument --official: {error}; its packages: pip install einops opt_einsum ml_collections")

@@ -1,0 +1,200 @@
+"""The benchmarks run and write what they say, in a tiny setting; nothing here depends on how fast they are."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from conftest import CUDA, make_images
+
+import prime_dali
+
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Imports a benchmark by name."""
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module
+
+
+def run(name: str, *arguments: object) -> str:
+    """What a benchmark prints, called as a user calls it."""
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def pictures(folder: Path) -> list[str]:
+    """The names of all files in a folder, each of them a PNG."""
+    files = sorted(folder.iterdir())
+    assert all(file.read_bytes().startswith(PNG) for file in files)
+    return [file.name for file in files]
+
+
+def test_throughput(device: str, tmp_path: Path) -> None:
+    written, plots = tmp_path / "out.json", tmp_path / "deep" / "plots"
+    tiny = ["--device", device, "--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--peers", "none"]
+    graph = ["--graph"] if device == "cuda" else []
+    text = run("throughput", *tiny, *graph, "--kernels", "--json", written, "--plot", plots)
+    everything = json.loads(written.read_text())
+    rows = {row["name"]: row for row in everything["results"]}
+    assert list(rows) == (["prime", "prime-graph", "copy"] if device == "cuda" else ["prime"])
+    for row in rows.values():
+        assert (row["size"], row["batch"], row["error"]) == (32, 2, "")
+        assert len(row["rates"]) == 2
+        assert min(row["rates"]) <= row["median"] <= max(row["rates"])
+        assert (row["launch_seconds"] is None) == (device == "cpu")
+    assert rows["prime"]["output_bytes"] == 2 * 3 * 32 * 32 * (2 if device == "cuda" else 4)
+    assert device == "cuda" or "prime_dali::apply" in [k["name"] for k in everything["kernels"]]
+    assert all(k["calls"] >= 1 for k in everything["kernels"])
+    assert sum(k["us_per_image"] for k in everything["kernels"]) > 0
+    assert everything["settings"]["device"] == device
+    assert "throughput.py --device" in everything["command"]
+    assert "32 x 32, batch 2" in text
+    assert pictures(plots) == ["kernels.png", "throughput_batch.png", "throughput_size.png"]
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_replays_of_the_graph_draw_anew(device: str, script: Callable[[str], ModuleType]) -> None:
+    images, index = make_images(4, 32, 32, torch.uint8).to(device), torch.arange(4, device=device)
+    module = prime_dali.PRIME("imagenet")
+    replay = script("throughput").captured(module, images, index)
+    first, second = replay().clone(), replay().clone()
+    epochs = [module(images, index, epoch) for epoch in range(5)]
+    assert not torch.equal(first, second)
+    for out in (first, second):
+        assert any(torch.equal(out, other) for other in epochs)
+
+
+def test_training_step(device: str, tmp_path: Path) -> None:
+    written = tmp_path / "out.json"
+    tiny = ["--model", "resnet18", "--size", 32, "--batch", 2, "--steps", 3, "--rounds", 2, "--warmup", 1]
+    text = run("training_step", "--device", device, *tiny, "--views", 3, "--no-compile", "--json", written)
+    everything = json.loads(written.read_text())
+    rows = {row["name"]: row for row in everything["results"]}
+    assert list(rows) == ["plain", "prime", "prime-eager", "augmix", "1 view", "3 views"]
+    for name, row in rows.items():
+        assert (row["batch"], row["steps"], row["error"]) == (2, 2 if name == "augmix" else 3, "")
+        assert len(row["seconds"]) == 2
+        assert 0 < min(row["seconds"]) <= row["median"] <= max(row["seconds"])
+    assert "resnet18, 32 x 32, batch 2, --views 3, not compiled" in text
+    assert "3 views (two augmented and the clean one) take" in text
+
+
+def cuda_like(**changes: Any) -> dict[str, Any]:
+    """What ``throughput.py --json`` could have written on a GPU."""
+    rows = [
+        {"name": name, "size": size, "batch": batch, "median": rate * min(batch, 128) * 224 / size}
+        for size in (224, 448)
+        for batch in (32, 256)
+        for name, rate in (("prime", 500.0), ("copy", 40000.0))
+    ]
+    rows.append({"name": "official", "size": 224, "batch": 32, "median": None})  # it failed
+    name = "prime::a_kernel_with_a_name<" + "float, " * 30 + "3>"
+    kernel = {"name": name, "size": 224, "batch": 256, "calls": 12.0, "us_per_image": 9.5}
+    settings = {"device": "cuda", "preset": "imagenet", "mixing": "paper"}
+    card = {"cpu": "a processor", "gpu": "a card, driver 1.2"}
+    return {**card, "settings": settings, "results": rows, "kernels": [kernel], **changes}
+
+
+def write(path: Path, content: Any) -> Path:
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_pictures_from_files(tmp_path: Path) -> None:
+    one = write(tmp_path / "1.json", cuda_like(kernels=[]))
+    two = write(tmp_path / "2.json", cuda_like())
+    assert run("throughput", "--from-json", one, two, "--plot", tmp_path / "plots").count("drew ") == 3
+    assert pictures(tmp_path / "plots") == ["kernels.png", "throughput_batch.png", "throughput_size.png"]
+
+
+def test_what_the_pictures_show(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    plots = script("plots")
+    rows = [row for row in cuda_like()["results"] if row["median"]]
+    [axes] = plots.rates_by_batch(rows).axes
+    assert [line.get_label() for line in axes.lines] == ["prime", "copy"]
+    assert axes.lines[0].get_xydata().tolist() == [[32, 16000], [256, 64000]]
+    [axes] = plots.pixels_by_size(rows).axes
+    assert axes.lines[0].get_xydata().tolist() == [[224, 16000 * 0.224**2], [448, 8000 * 0.448**2]]
+    [axes] = plots.kernel_bars(cuda_like()["kernels"]).axes
+    assert axes.patches[0].get_width() == 9.5
+    assert "images / s" in plots.rates_by_batch(rows).axes[0].get_ylabel()
+    assert plots.title(cuda_like()) == "a card, driver 1.2; PRIME imagenet, paper mixing"
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    ([], "got {path} (AttributeError: 'list' object"),
+    ({"results": []}, "got {path} (ValueError: no rate in it)"),
+    (cuda_like(kernels=[{"name": "k"}]), "got {path} (KeyError"),
+    (cuda_like(gpu="another card"), "{path}: expected 'a card, driver 1.2; PRIME imagenet, paper mixing' as in the first file, got 'another card; "),
+])  # fmt: skip
+def test_files_that_cannot_be_drawn(
+    content: Any, message: str, script: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    good, bad = write(tmp_path / "good.json", cuda_like()), write(tmp_path / "bad.json", content)
+    with pytest.raises(SystemExit) as stopped:
+        script("throughput").main(["--from-json", str(good), str(bad), "--plot", str(tmp_path / "plots")])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "argument --from-json: " in error
+    assert message.format(path=bad) in error
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), [
+    ("throughput", "--size 7", "argument --size: expected int from 8 to 4096, got '7'"),
+    ("throughput", "--batch x", "argument --batch: expected int from 1 to 1048576, got 'x'"),
+    ("throughput", "--peers none trivial", "argument --peers: expected all or none by itself, got none trivial"),
+    ("throughput", "--peers official", "argument --peers: official needs --official DIR"),
+    ("throughput", "--official /no/such", "with utils/prime.py, got /no/such"),
+    ("throughput", "--graph", "argument --graph: expected --device cuda, got cpu"),
+    ("throughput", "--plot /proc/version", "argument --plot: expected a folder that can be written to, got /proc/version"),
+    ("throughput", "--from-json a.json", "argument --from-json: expected --plot DIR beside it, got none"),
+    ("throughput", "--from-json /no/such --plot {tmp}", "argument --from-json: expected a file that throughput.py --json has written, got /no/such"),
+    ("training_step", "--model alexnet", "argument --model: invalid choice: 'alexnet'"),
+    ("training_step", "--views 2", "argument --views: invalid choice: 2"),
+    ("training_step", "--batch 1", "argument --batch: expected int from 2 to 1048576, got '1'"),
+    ("training_step", "--peers trivial", "argument --peers: invalid choice: 'trivial'"),
+    ("training_step", "--json /no/such/file", "argument --json: expected a file in a folder that can be written to, got /no/such/file"),
+])  # fmt: skip
+def test_bad_arguments(
+    name: str, arguments: str, message: str,
+    script: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture,
+) -> None:  # fmt: skip
+    with pytest.raises(SystemExit) as stopped:
+        script(name).main(arguments.format(tmp=tmp_path).split())
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_pictures_need_matplotlib(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit) as stopped:
+        script("throughput").main(["--plot", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "argument --plot: expected matplotlib to be installed, found none" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("name", ["throughput", "training_step"])
+def test_a_gpu_that_is_not_there(name: str, script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        script(name).main(["--device", "cuda"])
+    assert stopped.value.code == 2
+    assert "argument --device: expected a CUDA device" in capsys.readouterr().err
