@@ -152,7 +152,9 @@ def apply(
             raise ValueError(f"flip: expected on {images.device} like images, got {flip.device}")
         flip = flip.contiguous()
     try:
-        out = torch.ops.prime_dali.apply(batch, plan.rows, flip, plan.shape, dtype, means, scales, channels_last)
+        out = torch.ops.prime_dali.apply(
+            batch, plan.rows.contiguous(), flip, plan.shape, dtype, means, scales, channels_last
+        )
     except RuntimeError as error:  # the stable ABI passes no exception types on
         if "prime_dali: out of memory" not in str(error):
             raise

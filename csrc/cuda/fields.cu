@@ -5,8 +5,7 @@
 // each for the rows of one half of the axis: with O and E the sums over odd and even modes, rows k and N - k are O + E
 // and O - E. Where shifts are large, half precision would be too coarse: then B, the sines and G are each the sum of
 // two half-precision numbers (Field::split), and the products of all but the two rests are added.
-#include <cuda_fp16.h>
-
+#include "device.cuh"
 #include "work.cuh"
 
 namespace prime {
@@ -19,50 +18,11 @@ constexpr int kProductWarps = 8, kProductThreads = 32 * kProductWarps;
 
 __device__ int parity_index(int mode, int padded) { return (mode - 1 & 1) * padded + (mode - 1 >> 1); }
 
-// 16 bytes from global to shared memory, the last `zeros` halves of them as zeros. cuda_pipeline.h would branch over
-// the 16 counts.
-__device__ __forceinline__ void copy_eight(__half* to, const __half* from, int zeros) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-      "l"(from), "r"(16 - 2 * zeros));
-#else
-  union {
-    uint4 all;
-    __half h[8];
-  } eight = {zeros < 8 ? *reinterpret_cast<const uint4*>(from) : uint4{}};
-#pragma unroll
-  for (int i = 0; i < 8; ++i)
-    if (i >= 8 - zeros) eight.h[i] = __float2half_rn(0.f);
-  *reinterpret_cast<uint4*>(to) = eight.all;
-#endif
-}
-
-__device__ __forceinline__ void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-  __syncthreads();
-}
-
-// Square root of a number that is not tiny, to 1e-7.
-__device__ __forceinline__ float root(float x) {
-  float y;
-  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // normals() of core/random.h with the GPU's sine, cosine and root, whose errors (5e-7) are far below half precision.
 __device__ Normals<float> fast_normals(Block<uint32_t> b) {
   const float r = root(-2.f * log(uniform(b.x))), s = root(-2.f * log(uniform(b.z)));
   const float pi = 3.14159265f, u = fmaf(2.f * pi, uniform(b.y), -pi), v = fmaf(2.f * pi, uniform(b.w), -pi);
   return {{-r * __cosf(u), -r * __sinf(u), -s * __cosf(v), -s * __sinf(v)}};
-}
-
-__device__ __forceinline__ float reciprocal(float x) {  // to 1e-7
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 // Variance of B_ab in row a: the sum of 1 / (i^2 + j^2) over the aliases i of a and j of b inside the disc
@@ -152,49 +112,25 @@ __global__ void __launch_bounds__(kCoefficientThreads) coefficient_kernel(Work w
   }
 }
 
-__device__ __forceinline__ void multiply(float (&sum)[4], uint4 a, uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-#else  // Turing has the same product at half the depth
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a.x), "r"(a.y), "r"(b0));
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a.z), "r"(a.w), "r"(b1));
-#endif
-}
-
-// Four 8 x 8 blocks of the second operand; lane 8 i + r says where row r of block i is.
-template <int offset>
-__device__ __forceinline__ uint4 load_matrices(unsigned row) {
-  uint4 m;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4 + %5];"
-               : "=r"(m.x), "=r"(m.y), "=r"(m.z), "=r"(m.w)
-               : "r"(row), "n"(offset));
-  return m;
-}
-
 // One step of kK terms for 16 rows and kColumns columns: `rest` is the part of the sines that half precision lost.
 using Sums = float[kColumns / 8][4];
 template <bool kRest, int n = 0>
-__device__ __forceinline__ void step(Sums& sum, uint4 sine, uint4 rest, unsigned operand) {
+__device__ __forceinline__ void step(Sums& sum, uint4 sine, uint4 rest, SharedAddress operand) {
   if constexpr (n < kColumns / 8) {
     const uint4 m = load_matrices<n * 8 * kPitch* int(sizeof(__half))>(operand);
-    multiply(sum[n], sine, m.x, m.y);
-    multiply(sum[n + 1], sine, m.z, m.w);
+    multiply_add(sum[n], sine, m.x, m.y);
+    multiply_add(sum[n + 1], sine, m.z, m.w);
     if constexpr (kRest) {
-      multiply(sum[n], rest, m.x, m.y);
-      multiply(sum[n + 1], rest, m.z, m.w);
+      multiply_add(sum[n], rest, m.x, m.y);
+      multiply_add(sum[n + 1], rest, m.z, m.w);
     }
     step<kRest, n + 2>(sum, sine, rest, operand);
   }
 }
 
 template <bool kRest>
-__device__ __forceinline__ void accumulate(Sums& sum, const uint4* sine, int64_t rest, unsigned operand, int steps) {
+__device__ __forceinline__ void accumulate(Sums& sum, const uint4* sine, int64_t rest, SharedAddress operand,
+                                           int steps) {
   if (steps <= 0) return;
   uint4 next = __ldg(sine), next_rest = kRest ? __ldg(sine + rest) : uint4{};
 #pragma unroll 2
@@ -229,8 +165,7 @@ __device__ void product(const uint4* sines, int tiles, int steps, const Operand&
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int sections = split ? 4 : 2, length = sections * used;  // section: 2 * rest + parity
   const int64_t rest_of_sines = static_cast<int64_t>(2) * tiles * steps * 32;
-  const unsigned lane_operand =
-      static_cast<unsigned>(__cvta_generic_to_shared(shared + (lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8));
+  const SharedAddress lane_operand = shared_address(shared + (lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8);
   for (int tile0 = 0; tile0 < tiles; tile0 += kProductWarps) {
     const int tile = tile0 + warp;
     Sums sum[2] = {};
@@ -264,7 +199,7 @@ __device__ void product(const uint4* sines, int tiles, int steps, const Operand&
         for (int section = parity; section < sections; section += 2) {
           const int start = max(from, section * used), stop = min(to, (section + 1) * used);
           const uint4* sine = sines + ((parity * tiles + tile) * steps + (start - section * used) / kK) * 32 + lane;
-          const unsigned operand = lane_operand + (start - from) * static_cast<int>(sizeof(__half));
+          const SharedAddress operand = lane_operand + (start - from) * static_cast<int>(sizeof(__half));
           if (split && section < 2)
             accumulate<true>(sum[parity], sine, rest_of_sines, operand, (stop - start) / kK);
           else

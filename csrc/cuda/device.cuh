@@ -1,0 +1,79 @@
+// What has no name in CUDA C++: instructions of the GPU, with the form for Turing where later ones have better.
+// tests/cuda_on_cpu/device.cuh is the same for the CPU.
+#pragma once
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace prime {
+
+using SharedAddress = unsigned;
+__device__ __forceinline__ SharedAddress shared_address(const void* p) {
+  return static_cast<SharedAddress>(__cvta_generic_to_shared(p));
+}
+
+// Square root of a number that is not tiny, to 1e-7.
+__device__ __forceinline__ float root(float x) {
+  float y;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal(float x) {  // to 1e-7
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 16 bytes from global to shared memory, the last `zeros` halves of them as zeros. cuda_pipeline.h would branch over
+// the 16 counts.
+__device__ __forceinline__ void copy_eight(__half* to, const __half* from, int zeros) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(16 - 2 * zeros));
+#else
+  union {
+    uint4 all;
+    __half h[8];
+  } eight = {zeros < 8 ? *reinterpret_cast<const uint4*>(from) : uint4{}};
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    if (i >= 8 - zeros) eight.h[i] = __float2half_rn(0.f);
+  *reinterpret_cast<uint4*>(to) = eight.all;
+#endif
+}
+
+__device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  __syncthreads();
+}
+
+// sum += a b for 16 x 16 by 16 x 8 numbers, each lane holding its share as mma's m16n8k16 wants it.
+__device__ __forceinline__ void multiply_add(float (&sum)[4], uint4 a, uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+#else  // Turing has the same product at half the depth
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a.x), "r"(a.y), "r"(b0));
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a.z), "r"(a.w), "r"(b1));
+#endif
+}
+
+// Four 8 x 8 blocks of the second operand; lane 8 i + r says where row r of block i is.
+template <int offset>
+__device__ __forceinline__ uint4 load_matrices(SharedAddress row) {
+  uint4 m;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4 + %5];"
+               : "=r"(m.x), "=r"(m.y), "=r"(m.z), "=r"(m.w)
+               : "r"(row), "n"(offset));
+  return m;
+}
+
+}  // namespace prime

@@ -1,0 +1,198 @@
+"""The CUDA sources, run on the CPU: compiled as C++ with tests/cuda_on_cpu in the place of CUDA.
+
+No GPU needed, so every change of csrc/cuda is tested everywhere; on a GPU the other tests run the same comparisons.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import kept, make_images
+from test_primitives import EIGHT_BIT, FLOAT, SHIFTED, SIZES, SLOTS, rounded_reference
+
+from prime_dali import Plan, arrays, preset, reference, sample
+
+ROOT = Path(__file__).parent.parent
+LAUNCH = re.compile(
+    r"(\w+(?:<\w+>)?)<<<(.+?), (\w+), 0,\s+(\w+|static_cast<cudaStream_t>\(stream\))>>>\((.*?)\);", re.S
+)
+
+
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """prime_dali._arrays_cuda, for host memory."""
+    pybind11 = pytest.importorskip("pybind11", reason="compiling needs pybind11")
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("compiling needs a C++ compiler")
+    folder = tmp_path_factory.mktemp("cuda_on_cpu")
+    shutil.copytree(ROOT / "csrc", folder / "csrc")
+    shutil.copy(ROOT / "tests/cuda_on_cpu/device.cuh", folder / "csrc/cuda/device.cuh")
+    sources = [folder / "csrc/arrays/module_cuda.cpp"]
+    for source in sorted((folder / "csrc/cuda").glob("*.cu")):
+        text, launches = LAUNCH.subn(r"emulated::launch([=] { \1(\5); }, \2, \3);", source.read_text())
+        assert "<<<" not in text, f"{source.name}: a kernel launch that LAUNCH does not know"
+        assert launches or source.name == "layout.cu"
+        sources.append(source.with_suffix(".cpp"))
+        sources[-1].write_text(text)
+    target = folder / f"_arrays_cuda{sysconfig.get_config_var('EXT_SUFFIX')}"
+    flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-march=native", "-ffp-contract=off", "-fvisibility=hidden"]
+    names = ['-DPRIME_CUDA_VERSION="none"', '-DPRIME_CUDA_ARCHITECTURES="none"']
+    includes = [ROOT / "tests/cuda_on_cpu", pybind11.get_include(), sysconfig.get_path("include")]
+    command = [compiler, *flags, *names, "-include", "cuda_fp16.h", *(f"-I{i}" for i in includes)]
+    done = subprocess.run(
+        [*command, *map(str, sources), "-o", str(target)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    spec = importlib.util.spec_from_file_location("_arrays_cuda", target)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def apply(
+    cuda: Any, images: np.ndarray, plan: Plan, out_dtype: type = np.float32, flip: np.ndarray | None = None,
+    layout: str = "NCHW", mean: tuple[float, ...] = (), scale: tuple[float, ...] = (), workspace: int | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Images [N, 3, H, W] augmented; ``layout`` is that of the memory, ``workspace`` its bytes if not what it wants."""
+    count, _, height, width = images.shape
+    rows = np.ascontiguousarray(plan.rows)
+    shape = (plan.views * count, 3, height, width)
+    if layout == "NHWC":
+        images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        out = np.empty((shape[0], height, width, 3), out_dtype).transpose(0, 3, 1, 2)
+    else:
+        out = np.empty(shape, out_dtype)
+    arguments = {
+        "in": images.ctypes.data, "in_type": arrays._dtype_number("images", images.dtype),
+        "in_strides": arrays._strides(images, "NCHW"), "out": out.ctypes.data,
+        "out_type": arrays._dtype_number("out", out.dtype), "out_strides": arrays._strides(out, "NCHW"),
+        "plan": rows.ctypes.data, "rows": len(rows), "images": count, "height": height, "width": width,
+        "flip": 0 if flip is None else flip.ctypes.data, "shape": plan.shape, "mean": mean, "scale": scale,
+    }  # fmt: skip
+    size = cuda.workspace_bytes(arguments) if workspace is None else workspace
+    memory = np.full(size + 256, 0xFF, np.uint8)  # NaN, should anything be read before it is written
+    address = memory.ctypes.data + -memory.ctypes.data % 256  # allocators of GPU memory align
+    cuda.apply({**arguments, "workspace": address, "workspace_bytes": size, "stream": 0})
+    return out
+
+
+def beyond(actual: np.ndarray, expected: np.ndarray, tolerance: float) -> int:
+    return int(np.count_nonzero(~(np.abs(actual - expected) <= tolerance)))
+
+
+@pytest.mark.parametrize("size", [size for size in SIZES if size != (224, 224)])
+@pytest.mark.parametrize("slot", SLOTS)
+def test_one_primitive(slot: str, size: tuple[int, int], cuda: Any) -> None:
+    plan = Plan.build([[[SLOTS[slot]]]], size=size, seed=5)
+    images = make_images(1, *size)
+    out = apply(cuda, images.numpy(), plan)
+    assert beyond(out, reference.apply(images, plan), SHIFTED["cuda"] if slot.startswith("spatial") else FLOAT) == 0
+
+
+def test_each_slot_of_a_chain(cuda: Any) -> None:
+    size = (97, 130)
+    config = preset("imagenet").replace(primitives=("spectral", "spatial", "color", "noise"), noise_std=0.1, depth=4)
+    plan = sample(config, np.arange(2), size=size, seed=1)
+    images = make_images(2, *size)
+    slots = {(s.row, s.chain, s.slot): s for s in plan.materialize()}
+    for chain in range(plan.chains):
+        plan.weights[:] = 0
+        plan.weights[:, chain + 1] = 1
+        before = images.double().numpy()
+        drawn = plan.primitive.copy()
+        for j in range(plan.depth):
+            plan.primitive[:] = drawn
+            plan.primitive[:, :, j + 1 :] = 0
+            after = apply(cuda, images.numpy(), plan)
+            for row in range(2):
+                if slot := slots.get((row, chain, j)):
+                    reads = slot.primitive in ("spectral", "spatial")
+                    expected = reference.apply_slot(kept(before[row]) if reads else before[row], slot)
+                    tolerance = SHIFTED["cuda"] if slot.primitive == "spatial" else FLOAT
+                    assert beyond(after[row], expected, tolerance) == 0, slot.primitive
+            before = after.astype(np.float64)
+        plan.primitive[:] = drawn
+
+
+@pytest.mark.parametrize(("name", "size"), [("imagenet", (61, 90)), ("cifar", (32, 32))])
+@pytest.mark.parametrize("mixing", ["paper", "official", "none"])
+def test_whole_images(name: str, size: tuple[int, int], mixing: str, cuda: Any) -> None:
+    plan = sample(preset(name).replace(mixing=mixing), np.arange(4), size=size, seed=4)
+    images = make_images(4, *size)
+    expected, out = reference.apply(images, plan), apply(cuda, images.numpy(), plan)
+    drifted = rounded_reference(images, plan, 3e-5, 1e-4)
+    assert beyond(out, expected, EIGHT_BIT) <= beyond(drifted, expected, EIGHT_BIT) < 0.3 * out.size
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("size", [(20, 24), (19, 23)])
+def test_outputs(size: tuple[int, int], layout: str, cuda: Any) -> None:
+    """Bytes in or floats, dtypes and layouts out, flips, normalisation, views: all of the same augmented images."""
+    images = make_images(3, *size, torch.uint8).numpy()
+    plan = sample("cifar", np.arange(3), size=size, view=("clean", 0, 1))
+    base = apply(cuda, images, plan)
+    assert np.array_equal(base[:3], images / np.float32(255))
+    assert np.abs(apply(cuda, images / np.float32(255), plan) - base).max() < FLOAT  # color tables make the difference
+    flip = np.array([True, False, True])
+    flipped = apply(cuda, images, plan, flip=flip, layout=layout)
+    assert np.array_equal(flipped[np.tile(flip, 3)], base[np.tile(flip, 3)][..., ::-1])
+    assert np.array_equal(flipped[~np.tile(flip, 3)], base[~np.tile(flip, 3)])
+    assert np.array_equal(apply(cuda, images, plan, np.float16, layout=layout), base.astype(np.float16))
+    assert np.array_equal(apply(cuda, images, plan, np.uint8, layout=layout)[:3], images)
+    normalised = apply(cuda, images, plan, layout=layout, mean=(0.5, 0.4, 0.3), scale=(4.0, 3.0, 2.0))
+    expected = (base - np.reshape((0.5, 0.4, 0.3), (3, 1, 1))) * np.reshape((4, 3, 2), (3, 1, 1))
+    assert np.abs(normalised - expected).max() < 1e-5
+
+
+def test_chunks_do_not_matter(cuda: Any) -> None:
+    images = make_images(5, 33, 40, torch.uint8).numpy()
+    plan = sample("imagenet", np.arange(5), size=(33, 40), view=(0, 1))
+    whole = apply(cuda, images, plan)
+    least = apply(cuda, images[:1], plan[:1])
+    assert np.array_equal(least, whole[[0, 5]])
+    small = 3_000_000  # bytes: two images at a time
+    assert np.array_equal(apply(cuda, images, plan, workspace=small), whole)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        apply(cuda, images, plan, workspace=1000)
+
+
+@pytest.mark.parametrize("filter_size", [1, 5, 7])
+def test_filter_sizes(filter_size: int, cuda: Any) -> None:
+    plan = Plan.build([[[("spectral", 1.0 / filter_size)]]], size=(20, 33), filter_size=filter_size)
+    images = make_images(1, 20, 33)
+    assert beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), FLOAT) == 0
+
+
+def test_plans_that_no_draw_could_make(cuda: Any) -> None:
+    images = make_images(2, 16, 16).numpy()
+    plan = Plan.build([[[("color", 0.1, 1, 5)]], [[("color", 0.1, 1, 5)]]], size=(16, 16))
+    plan.last[1] = 5000
+    out = apply(cuda, images, plan)
+    assert np.isnan(out[1]).all()
+    assert not np.isnan(out[0]).any()
+    images[0, 1, 3, 4] = 2.0
+    out = apply(cuda, images, plan)
+    assert np.isnan(out[0, 1, 3, 4])
+    assert np.isnan(out[0]).sum() == 1
+
+
+def test_sample_draws_the_plan_of_the_cpu(cuda: Any) -> None:
+    index, epoch = np.arange(40), np.zeros((), np.int64)
+    host = sample("imagenet", index, size=(50, 71), seed=5, view=("clean", 0, 3))
+    rows = np.empty_like(host.rows)
+    cuda.sample({
+        "law": preset("imagenet").law(50, 71), "views": [-1, 0, 3], "seed": 5, "images": 40, "index": index.ctypes.data,
+        "epoch": epoch.ctypes.data, "epoch_step": 0, "plan": rows.ctypes.data, "stream": 0,
+    })  # fmt: skip
+    assert np.array_equal(rows, host.rows)
