@@ -10,7 +10,7 @@ CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9
 DALI ?= $(if $(filter 12,$(CUDA_MAJOR)),dali-cuda12,dali-cuda13)
 CUPY := $(if $(CUDA_MAJOR),$(comma)$(subst dali,cupy,$(DALI)))
 SOURCES := $(shell find csrc tests/cuda_on_cpu -type f)
-CODE := $(SOURCES) setup.py pyproject.toml
+CODE := $(filter csrc/%,$(SOURCES)) setup.py pyproject.toml
 
 .PHONY: demo test lint format sanitize clean
 .DELETE_ON_ERROR:

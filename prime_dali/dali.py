@@ -40,6 +40,7 @@ def prime(
     *,
     index: DataNode | None = None,
     epoch: DataNode | int = 0,
+    flip: DataNode | None = None,
     seed: int = 0,
     views: int = 1,
     mean: Sequence[float] | None = None,
@@ -59,6 +60,8 @@ def prime(
             the epoch alone. None: random numbers of DALI's own generator, seeded with the low 31 bits of ``seed``;
             it is part of DALI's checkpoints. Then give every rank a seed of its own.
         epoch: An int from 0, or int64 scalars.
+        flip: Scalars of any integer type or bool, as of ``fn.random.coin_flip``: not 0 mirrors all outputs of this
+            image left to right. None: none is mirrored.
         seed: The run's seed.
         views: 1, or 3: clean, augmented, augmented.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
@@ -87,17 +90,23 @@ def prime(
         index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64, seed=seed & 0x7FFFFFFF)
     elif not isinstance(index, DataNode):
         raise TypeError(f"index: expected a DataNode of int64 scalars, got {type(index).__name__}")
-    inputs: list[Any] = [images, index]
+    inputs: dict[str, DataNode] = {"images": images, "index": index}
     if isinstance(epoch, DataNode):
-        inputs.append(epoch)
+        inputs["epoch"] = epoch
     else:
         _arguments.epoch(epoch)
+    if flip is not None:
+        if not isinstance(flip, DataNode):
+            raise TypeError(f"flip: expected a DataNode of scalars, got {type(flip).__name__}")
+        inputs["flip"] = flip
     device = images.device
     if device == "gpu":
         arrays.require_cuda("images")
-        inputs[1:] = [node.gpu() for node in inputs[1:]]
+        inputs = {name: node if name == "images" else node.gpu() for name, node in inputs.items()}
 
-    def run(batch: list[Any], index: list[Any], *epochs: list[Any]) -> Any:
+    def run(*batches: list[Any]) -> Any:
+        given = dict(zip(inputs, batches, strict=True))
+        batch = given["images"]
         _, xp = arrays.as_array("images", batch[0])
         shapes = {image.shape for image in batch}
         if len(shapes) != 1:
@@ -106,20 +115,20 @@ def prime(
         if len(shape) != 3 or shape[layout.index("C")] != 3:
             raise ValueError(f"images: expected {layout} with 3 channels as layout says, got shape {list(shape)}")
         height, width = (shape[layout.index(axis)] for axis in "HW")
+        numbers = {name: xp.stack(values).reshape(-1) for name, values in given.items() if name != "images"}
         plan = arrays.sample(
-            settings, xp.stack(index).reshape(-1), size=(height, width), seed=seed,
-            epoch=xp.stack(epochs[0]).reshape(-1) if epochs else epoch, view=view,
-        )  # fmt: skip
+            settings, numbers["index"], size=(height, width), seed=seed, epoch=numbers.get("epoch", epoch), view=view
+        )
         out = arrays.apply(
             xp.stack(batch), plan, layout=_LAYOUTS[layout], out_layout=_LAYOUTS[out_layout], out_dtype=dtype,
-            mean=mean, std=std,
+            mean=mean, std=std, flip=numbers["flip"] != 0 if "flip" in numbers else None,
         )  # fmt: skip
         split = [list(view) for view in out.reshape(views, -1, *out.shape[1:])]
         return split[0] if views == 1 else tuple(split)
 
     function = _leaving_streams_alone(run) if device == "gpu" else run
     out: Any = fn.python_function(
-        *inputs, function=function, device=device, batch_processing=True, num_outputs=views,
+        *inputs.values(), function=function, device=device, batch_processing=True, num_outputs=views,
         output_layouts=[out_layout] * views,
     )  # fmt: skip
     return out if views == 1 else tuple(out)

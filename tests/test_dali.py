@@ -34,6 +34,7 @@ def run(
     batch: int = 4,
     iterations: int = 1,
     indexed: bool = True,
+    flipped: bool = False,
     **arguments,
 ):
     """The outputs of each iteration: a list of host arrays [batch, ...] a view."""
@@ -45,6 +46,8 @@ def run(
             num_outputs=2, batch=False, dtype=[types.UINT8, types.INT64] if images[0].dtype == np.uint8 else None,
         )  # fmt: skip
         image = image.gpu() if device == "gpu" else image
+        if flipped:
+            arguments["flip"] = index & 1
         out = prime_dali.dali.prime(image, index=index if indexed else None, **arguments)
         return (*(out if isinstance(out, tuple) else (out,)), index)
 
@@ -75,6 +78,14 @@ def test_three_views(device: str) -> None:
     np.testing.assert_array_equal(np.concatenate(views), expected(device, 8, view=("clean", 0, 1)))
 
 
+def test_flip(device: str) -> None:
+    [views] = run(device, batch=8, seed=5, views=3, mean=MEAN, std=STD, out_layout="CHW", flipped=True)
+    straight = expected(device, 8, view=("clean", 0, 1))
+    out = np.concatenate(views)
+    np.testing.assert_array_equal(out[::2], straight[::2])
+    np.testing.assert_array_equal(out[1::2], straight[1::2, ..., ::-1])
+
+
 def test_dtypes(device: str) -> None:
     [[same]] = run(device, batch=8, config="cifar")
     assert same.dtype == np.uint8
@@ -103,6 +114,7 @@ def test_without_an_index_draws_differ_between_batches_and_repeat_between_runs(d
     ({"mean": MEAN}, ValueError, "std: expected three numbers"),
     ({"seed": 0.5}, TypeError, "seed: expected an int"),
     ({"epoch": -1}, ValueError, "epoch: expected 0 to"),
+    ({"flip": True}, TypeError, "flip: expected a DataNode of scalars, got bool"),
 ])  # fmt: skip
 def test_bad_arguments_fail_when_the_pipeline_is_built(
     arguments: dict, exception: type, message: str, device: str
