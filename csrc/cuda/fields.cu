@@ -102,12 +102,12 @@ __global__ void __launch_bounds__(kCoefficientThreads) coefficient_kernel(Work w
         const __half value = __float2half_rn(z);
         at[field * w.field_halves] = value;
         if (f.split) at[field * w.field_halves + rest] = __float2half_rn(z - __half2float(value));
-        if (b + 2 <= n) continue;
-        for (int k = 1; ((b - 1) / 2 + k) % 8 != 0; ++k) {  // the last of its parity fills its 16 bytes up
-          at[field * w.field_halves + k] = __float2half_rn(0.f);
-          if (f.split) at[field * w.field_halves + rest + k] = __float2half_rn(0.f);
-        }
       }
+      if (b + 2 <= n) continue;
+#pragma unroll 1
+      for (int k = 1; ((b - 1) / 2 + k) % 8 != 0; ++k)  // the last of its parity fills its 16 bytes up
+        for (int plane = 0; plane < 2 + 2 * f.split; ++plane)
+          at[plane % 2 * w.field_halves + plane / 2 * rest + k] = __float2half_rn(0.f);
     }
   }
 }
