@@ -167,6 +167,29 @@ def test_chunks_do_not_matter(cuda: Any) -> None:
         apply(cuda, images, plan, workspace=1000)
 
 
+@pytest.mark.parametrize(("width", "depth"), [(1, 1), (1, 8), (9, 2), (5, 4)])
+def test_widths_and_depths(width: int, depth: int, cuda: Any) -> None:
+    plan = sample(preset("cifar").replace(width=width, depth=depth), np.arange(2), size=(16, 20))
+    images = make_images(2, 16, 20)
+    assert beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), EIGHT_BIT) == 0
+
+
+@pytest.mark.parametrize("changes", [{"primitives": ()}, {"alpha": 0.0}])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32])
+def test_nothing_to_do_gives_back_the_input_exactly(dtype: type, changes: dict, cuda: Any) -> None:
+    levels = make_images(3, 21, 18, torch.uint8).numpy()
+    images = levels if dtype == np.uint8 else np.random.default_rng(0).random(levels.shape).astype(dtype)
+    plan = sample(preset("imagenet").replace(**changes), np.arange(3), size=(21, 18))
+    assert np.array_equal(apply(cuda, images, plan, dtype), images)
+
+
+@pytest.mark.parametrize("size", [(8, 600), (600, 8)])
+def test_more_modes_than_fit_at_once(size: tuple[int, int], cuda: Any) -> None:
+    plan = Plan.build([[[("spatial", 0.003, 590)]], [[("spatial", 0.05, 3)]]], size=size)
+    images = make_images(2, *size)
+    assert beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), EIGHT_BIT) == 0
+
+
 @pytest.mark.parametrize("filter_size", [1, 5, 7])
 def test_filter_sizes(filter_size: int, cuda: Any) -> None:
     plan = Plan.build([[[("spectral", 1.0 / filter_size)]]], size=(20, 33), filter_size=filter_size)
