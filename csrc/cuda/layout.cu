@@ -17,17 +17,14 @@ struct Arena {
   }
 };
 
-int padded_parity(int modes) { return ((modes + 1) / 2 + kK - 1) / kK * kK; }
-
 }  // namespace
 
-// Lays a chunk of `images` images out in memory at `base`; returns how many bytes that takes.
 size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   w.args = a;
   w.views = static_cast<int>(a.rows / a.images), w.images = static_cast<int>(images);
   w.pairs = (a.width + 1) / 2, w.per_pair = static_cast<uint32_t>(((uint64_t(1) << 32) + w.pairs - 1) / w.pairs);
   w.pitch = (a.width + 3) / 4 * 4, w.pixels = static_cast<int64_t>(w.pitch) * a.height;
-  w.ky = padded_parity(modes(a.max_cut, a.height)), w.kx = padded_parity(modes(a.max_cut, a.width));
+  w.ky = parity_pad(modes(a.max_cut, a.height)), w.kx = parity_pad(modes(a.max_cut, a.width));
   w.tiles_y = ((a.height + 1) / 2 + 15) / 16, w.tiles_x = ((a.width + 1) / 2 + 15) / 16;
   // Room for all modes once, or for the fewer ones of a split field twice.
   const int split_y = std::min(w.ky, std::max(48, w.ky / 32 * 16)),
@@ -56,7 +53,6 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   return arena.used;
 }
 
-// As many images as fit in `bytes`, but one at least.
 int64_t images_that_fit(const ApplyArgs& a, size_t bytes) {
   Work w;
   int64_t low = 1, high = std::min<int64_t>(a.images, std::max<int64_t>(65535 / (a.rows / a.images * a.chains), 1));

@@ -45,13 +45,14 @@ struct alignas(16) Chain {
 // products are needed for half of the rows only.
 struct Field {
   int unit, slot, cut;
-  int ky, kx;  // modes of one parity, rounded up to a multiple of kK
+  int ky, kx;  // parity_pad of the modes along each axis
   int split;   // coefficients and half products have a second half-precision number for the rest
   int wide;    // shifts of pixels and more: the field is kept in single precision
   float strength;
 };
 
-__device__ __forceinline__ int parity_pad(int modes) { return ((modes + 1) / 2 + kK - 1) / kK * kK; }
+// Modes of one parity among 1 .. modes, rounded up to a multiple of kK.
+__host__ __device__ __forceinline__ int parity_pad(int modes) { return ((modes + 1) / 2 + kK - 1) / kK * kK; }
 
 struct Work {
   ApplyArgs args;
