@@ -112,11 +112,10 @@ __global__ void __launch_bounds__(kCoefficientThreads) coefficient_kernel(Work w
   }
 }
 
-// One step of kK terms for 16 rows and kColumns columns: `rest` is the part of the sines that half precision lost.
-using Sums = float[kColumns / 8][4];
-template <bool kRest, int n = 0>
-__device__ __forceinline__ void step(Sums& sum, uint4 sine, uint4 rest, SharedAddress operand) {
-  if constexpr (n < kColumns / 8) {
+// One step of kK terms for 16 rows and 8 kEights columns: `rest` is the part of the sines that half precision lost.
+template <bool kRest, int n = 0, int kEights>
+__device__ __forceinline__ void step(float (&sum)[kEights][4], uint4 sine, uint4 rest, SharedAddress operand) {
+  if constexpr (n < kEights) {
     const uint4 m = load_matrices<n * 8 * kPitch* int(sizeof(__half))>(operand);
     multiply_add(sum[n], sine, m.x, m.y);
     multiply_add(sum[n + 1], sine, m.z, m.w);
@@ -128,9 +127,9 @@ __device__ __forceinline__ void step(Sums& sum, uint4 sine, uint4 rest, SharedAd
   }
 }
 
-template <bool kRest>
-__device__ __forceinline__ void accumulate(Sums& sum, const uint4* sine, int64_t rest, SharedAddress operand,
-                                           int steps) {
+template <bool kRest, int kEights>
+__device__ __forceinline__ void accumulate(float (&sum)[kEights][4], const uint4* sine, int64_t rest,
+                                           SharedAddress operand, int steps) {
   if (steps <= 0) return;
   uint4 next = __ldg(sine), next_rest = kRest ? __ldg(sine + rest) : uint4{};
 #pragma unroll 2
@@ -158,17 +157,20 @@ struct Operand {
 //   used: no column of the block has more, a multiple of kK.
 //   writer(row, column)(further, above, below): takes the sums of columns column + further .. + 3 for rows `row` and
 //   its mirror image.
-template <class Count, class Writer>
+// A warp takes 16 rows and 8 kEights columns: all of the block's where there are rows enough for all warps, else fewer.
+template <int kEights, class Count, class Writer>
 __device__ void product(const uint4* sines, int tiles, int steps, const Operand& b, int column0, int used, bool split,
                         Count count, Writer writer) {
   __shared__ __align__(16) __half shared[kColumns * kPitch];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  constexpr int kWarpColumns = 8 * kEights, kAcross = kColumns / kWarpColumns;  // warps side by side
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = warp % kAcross * kWarpColumns;
   const int sections = split ? 4 : 2, length = sections * used;  // section: 2 * rest + parity
   const int64_t rest_of_sines = static_cast<int64_t>(2) * tiles * steps * 32;
-  const SharedAddress lane_operand = shared_address(shared + (lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8);
-  for (int tile0 = 0; tile0 < tiles; tile0 += kProductWarps) {
-    const int tile = tile0 + warp;
-    Sums sum[2] = {};
+  const SharedAddress lane_operand =
+      shared_address(shared + (first + lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8);
+  for (int tile0 = 0; tile0 < tiles; tile0 += kProductWarps / kAcross) {
+    const int tile = tile0 + warp / kAcross;
+    float sum[2][kEights][4] = {};
     for (int from = 0; from < length; from += kDepth) {
       const int to = min(from + kDepth, length);
       if (tile0 == 0 || length > kDepth) {
@@ -209,10 +211,10 @@ __device__ void product(const uint4* sines, int tiles, int steps, const Operand&
     if (tile >= tiles) continue;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const auto write = writer(tile * 16 + lane / 4 + 8 * i, column0 + lane % 4 * 4);
+      const auto write = writer(tile * 16 + lane / 4 + 8 * i, column0 + first + lane % 4 * 4);
 #pragma unroll
-      for (int n = 0; n < kColumns / 8; n += 2) {
-        const auto four = [&](const Sums& s) {
+      for (int n = 0; n < kEights; n += 2) {
+        const auto four = [&](const float(&s)[kEights][4]) {
           return float4{s[n][2 * i], s[n][2 * i + 1], s[n + 1][2 * i], s[n + 1][2 * i + 1]};
         };
         const float4 odd = four(sum[0]), even = four(sum[1]);
@@ -243,6 +245,7 @@ struct Item {
       : number(item / (2 * blocks)), direction(item / blocks % 2), column0(item % blocks * kColumns) {}
 };
 
+template <int kEights>
 __global__ void __launch_bounds__(kProductThreads, 2) half_product_kernel(Work w) {
   const ApplyArgs& args = w.args;
   const int blocks = (2 * w.ky + kColumns - 1) / kColumns, total = *w.field_count * 2 * blocks;
@@ -263,21 +266,22 @@ __global__ void __launch_bounds__(kProductThreads, 2) half_product_kernel(Work w
                     int64_t(4) * f.ky * f.kx, 2 * f.ky, f.kx};
     __half* out = w.half + (static_cast<int64_t>(item.number) * 2 + item.direction) * w.half_halves;
     const int64_t rest = static_cast<int64_t>(width) * 2 * f.ky;
-    product(w.sine_x, w.tiles_x, w.kx / kK, b, item.column0, parity_pad(most), f.split != 0, count,
-            [&](int x, int column) {
-              __half* upper = out + static_cast<int64_t>(x) * 2 * f.ky + column;
-              __half* lower = out + static_cast<int64_t>(width - 1 - x) * 2 * f.ky + column;
-              const int room = x < (width + 1) / 2 ? 2 * f.ky - column : 0;
-              return [=](int further, float4 above, float4 below) {
-                if (further >= room) return;
-                put(upper + further, above);
-                put(lower + further, below);
-                if (f.split) put(upper + rest + further, above), put(lower + rest + further, below);
-              };
-            });
+    product<kEights>(w.sine_x, w.tiles_x, w.kx / kK, b, item.column0, parity_pad(most), f.split != 0, count,
+                     [&](int x, int column) {
+                       __half* upper = out + static_cast<int64_t>(x) * 2 * f.ky + column;
+                       __half* lower = out + static_cast<int64_t>(width - 1 - x) * 2 * f.ky + column;
+                       const int room = x < (width + 1) / 2 ? 2 * f.ky - column : 0;
+                       return [=](int further, float4 above, float4 below) {
+                         if (further >= room) return;
+                         put(upper + further, above);
+                         put(lower + further, below);
+                         if (f.split) put(upper + rest + further, above), put(lower + rest + further, below);
+                       };
+                     });
   }
 }
 
+template <int kEights>
 __global__ void __launch_bounds__(kProductThreads, 2) shift_kernel(Work w) {
   const ApplyArgs& args = w.args;
   const int blocks = (args.width + kColumns - 1) / kColumns, total = *w.field_count * 2 * blocks;
@@ -288,7 +292,7 @@ __global__ void __launch_bounds__(kProductThreads, 2) shift_kernel(Work w) {
                     static_cast<int64_t>(args.width) * 2 * f.ky, args.width, f.ky};
     const float pixels = f.strength * static_cast<float>(item.direction ? args.width : args.height);
     float* out = w.shift + (static_cast<int64_t>(item.number) * 2 + item.direction) * w.pixels;
-    product(
+    product<kEights>(
         w.sine_y, w.tiles_y, w.ky / kK, b, item.column0, f.ky, f.split != 0, [&](int, int) { return f.ky; },
         [&](int y, int x) {
           const int64_t upper = static_cast<int64_t>(y) * w.pitch + x,
@@ -314,8 +318,14 @@ __global__ void __launch_bounds__(kProductThreads, 2) shift_kernel(Work w) {
 
 void fields(const Work& w, cudaStream_t stream) {
   coefficient_kernel<<<w.processors * 16, kCoefficientThreads, 0, stream>>>(w);
-  half_product_kernel<<<w.processors * 4, kProductThreads, 0, stream>>>(w);
-  shift_kernel<<<w.processors * 4, kProductThreads, 0, stream>>>(w);
+  if (w.tiles_x > 2)
+    half_product_kernel<8><<<w.processors * 4, kProductThreads, 0, stream>>>(w);
+  else
+    half_product_kernel<2><<<w.processors * 4, kProductThreads, 0, stream>>>(w);
+  if (w.tiles_y > 2)
+    shift_kernel<8><<<w.processors * 4, kProductThreads, 0, stream>>>(w);
+  else
+    shift_kernel<2><<<w.processors * 4, kProductThreads, 0, stream>>>(w);
 }
 
 }  // namespace prime
