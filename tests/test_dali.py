@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import make_images
+from PIL import Image
 
 import prime_dali
 
@@ -147,3 +149,36 @@ def test_pixels_outside_the_range_fail_on_the_cpu() -> None:
 def test_images_must_be_a_data_node() -> None:
     with pytest.raises(TypeError, match="images: expected a DataNode of a pipeline definition, got ndarray"):
         prime_dali.dali.prime(IMAGES)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_checkpoint_in_the_middle_of_an_epoch(indexed: bool, device: str, tmp_path: Path) -> None:
+    """What a pipeline gives after a checkpoint, one restored from it gives too: order, crops, flips and PRIME."""
+    (tmp_path / "photos").mkdir()
+    for i, image in enumerate(make_images(10, 40, 50, torch.uint8)):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / "photos" / f"{i}.png")
+
+    @pipeline_def(
+        batch_size=3, num_threads=2, device_id=0 if device == "gpu" else None, seed=5, enable_checkpointing=True
+    )
+    def pipeline():
+        files = [f"photos/{i}.png" for i in range(10)]
+        encoded, number = fn.readers.file(
+            file_root=str(tmp_path), files=files, labels=list(range(10)), random_shuffle=True
+        )
+        images = fn.random_resized_crop(fn.decoders.image(encoded), size=SIZE)
+        images = images.gpu() if device == "gpu" else images
+        index = fn.cast(number, dtype=types.INT64) if indexed else None
+        return prime_dali.dali.prime(images, "cifar", seed=1, index=index, flip=fn.random.coin_flip()), number
+
+    def batches(built, count: int) -> list[np.ndarray]:
+        outs = [built.run() for _ in range(count)]
+        return [np.stack([np.array(s) for s in out.as_cpu()]) for pair in outs for out in pair]
+
+    first = pipeline()
+    first.build()
+    batches(first, 2)
+    restored = pipeline(checkpoint=first.checkpoint())
+    restored.build()
+    for expected_batch, batch in zip(batches(first, 4), batches(restored, 4), strict=True):
+        np.testing.assert_array_equal(batch, expected_batch)
