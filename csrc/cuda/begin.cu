@@ -150,9 +150,20 @@ __device__ void parameter_role(const Work& w, int first_warp) {
   }
 }
 
+// How images are read: by words of four bytes where addresses allow it, from planes or from interleaved pixels.
+enum class Reading { single, planes, pixels };
+
+Reading reading_of(const ApplyArgs& a) {
+  const Strides s = a.in_strides;
+  if (a.in_type != DType::u8 || a.width % 4 || s.n % 4 || s.h % 4 || reinterpret_cast<uintptr_t>(a.in) % 4)
+    return Reading::single;
+  if (s.w == 1 && s.c % 4 == 0) return Reading::planes;
+  return s.w == 3 && s.c == 1 ? Reading::pixels : Reading::single;
+}
+
 // Four pixels a thread. Values that are no number have become NaN in load(); here they are 0, and the output gets its
 // NaN from the image itself.
-__device__ void pack_role(const Work& w, int64_t first, bool words) {
+__device__ void pack_role(const Work& w, int64_t first, Reading reading) {
   const ApplyArgs& a = w.args;
   const int quads = w.pitch / 4;
   const int64_t at = first + threadIdx.x, per_image = static_cast<int64_t>(quads) * a.height;
@@ -162,15 +173,22 @@ __device__ void pack_role(const Work& w, int64_t first, bool words) {
   const Strides s = a.in_strides;
   const int64_t from = (w.first_image + image) * s.n + y * s.h + x * s.w, to = image * w.pixels + y * w.pitch + x;
   uint2 pixel[4];
-  if (words) {
-    uint32_t plane[3];  // four neighbours each
-#pragma unroll
-    for (int c = 0; c < 3; ++c)
-      plane[c] = __ldg(reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(a.in) + from + c * s.c));
+  const uint8_t* bytes = static_cast<const uint8_t*>(a.in) + from;
+  const auto word = [&](int64_t at) { return __ldg(reinterpret_cast<const uint32_t*>(bytes + at)); };
+  if (reading == Reading::planes) {
+    const uint32_t red = word(0), green = word(s.c), blue = word(2 * s.c);  // of four neighbours
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      pixel[i].x = kBlack | (__byte_perm(plane[0], plane[1], 0x0400 + 0x0101 * i) & 0x00ff00ff) << 7;
-      pixel[i].y = kBlack | (plane[2] >> 8 * i & 0xff) << 7;
+      pixel[i].x = kBlack | (__byte_perm(red, green, 0x0400 + 0x0101 * i) & 0x00ff00ff) << 7;
+      pixel[i].y = kBlack | (blue >> 8 * i & 0xff) << 7;
+    }
+  } else if (reading == Reading::pixels) {
+    const uint32_t a = word(0), b = word(4), c = word(8);
+    const uint32_t three[4] = {a, a >> 24 | b << 8, b >> 16 | c << 16, c >> 8};  // a pixel in the low three bytes
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pixel[i].x = kBlack | (three[i] & 0xff) << 7 | (three[i] & 0xff00) << 15;
+      pixel[i].y = kBlack | (three[i] >> 16 & 0xff) << 7;
     }
   } else {
 #pragma unroll
@@ -219,14 +237,14 @@ __device__ void sine_role(const Work& w, int64_t at) {
 
 struct Roles {
   int64_t program, parameters, pack, sine;  // blocks
-  bool words;                               // images can be read four bytes at a time
+  Reading reading;
 };
 
 __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
   int64_t block = blockIdx.x;
   if (block < roles.program) return program_role(w, static_cast<int>(block) * (kBegin / w.args.depth));
   if ((block -= roles.program) < roles.parameters) return parameter_role(w, static_cast<int>(block * kWarps));
-  if ((block -= roles.parameters) < roles.pack) return pack_role(w, block * kBegin, roles.words);
+  if ((block -= roles.parameters) < roles.pack) return pack_role(w, block * kBegin, roles.reading);
   sine_role(w, (block - roles.pack) * kBegin + threadIdx.x);
 }
 
@@ -235,12 +253,10 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
 void begin(const Work& w, bool first, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return (threads + kBegin - 1) / kBegin; };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
-  const Strides in = w.args.in_strides;
-  const bool words = w.args.in_type == DType::u8 && in.w == 1 && w.args.width % 4 == 0 && in.n % 4 == 0 &&
-                     in.c % 4 == 0 && in.h % 4 == 0 && reinterpret_cast<uintptr_t>(w.args.in) % 4 == 0;
   const int chains = kBegin / w.args.depth;  // of a block
   const Roles roles{(w.units() + chains - 1) / chains, blocks(int64_t(w.units()) * w.args.depth * 32),
-                    blocks(int64_t(w.images) * (w.pitch / 4) * w.args.height), first ? blocks(sines) : 0, words};
+                    blocks(int64_t(w.images) * (w.pitch / 4) * w.args.height), first ? blocks(sines) : 0,
+                    reading_of(w.args)};
   const int64_t all = roles.program + roles.parameters + roles.pack + roles.sine;
   cudaMemsetAsync(w.field_count, 0, sizeof(int), stream);
   begin_kernel<<<static_cast<unsigned>(all), kBegin, 0, stream>>>(w, roles);
