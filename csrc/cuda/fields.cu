@@ -164,49 +164,48 @@ __device__ void product(const uint4* sines, int tiles, int steps, const Operand&
   __shared__ __align__(16) __half shared[kColumns * kPitch];
   constexpr int kWarpColumns = 8 * kEights, kAcross = kColumns / kWarpColumns;  // warps side by side
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = warp % kAcross * kWarpColumns;
-  const int sections = split ? 4 : 2, length = sections * used;  // section: 2 * rest + parity
+  // Shared memory holds, of every column, sections of `room` terms: 2 * rest + parity.
+  const int sections = split ? 4 : 2, room = kDepth / sections;
   const int64_t rest_of_sines = static_cast<int64_t>(2) * tiles * steps * 32;
   const SharedAddress lane_operand =
       shared_address(shared + (first + lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8);
   for (int tile0 = 0; tile0 < tiles; tile0 += kProductWarps / kAcross) {
     const int tile = tile0 + warp / kAcross;
     float sum[2][kEights][4] = {};
-    for (int from = 0; from < length; from += kDepth) {
-      const int to = min(from + kDepth, length);
-      if (tile0 == 0 || length > kDepth) {
+    for (int from = 0; from < used; from += room) {
+      const int terms = min(room, used - from);
+      if (tile0 == 0 || used > room) {
         __syncthreads();
         for (int column = threadIdx.x / 8; column < kColumns; column += kProductThreads / 8) {
           const bool there = column0 + column < b.columns;
-          const __half* row = b.rows + static_cast<int64_t>(there ? column0 + column : 0) * 2 * b.depth;
+          const __half* row = b.rows + static_cast<int64_t>(there ? column0 + column : 0) * 2 * b.depth + from;
           // Of every 16 columns, 4 t + 2 i + e goes where column 2 t + e of the i-th 8 belongs: then a lane's sums are
           // those of four neighbours.
-          __half* to_row = shared + (column / 16 * 16 + column / 2 % 2 * 8 + column / 4 % 4 * 2 + column % 2) * kPitch;
+          __half* to = shared + (column / 16 * 16 + column / 2 % 2 * 8 + column / 4 % 4 * 2 + column % 2) * kPitch;
 #pragma unroll
           for (int parity = 0; parity < 2; ++parity) {
-            const int valid = there ? count(column0 + column, parity) : 0;
-            for (int section = parity; section < sections; section += 2) {
-              const int start = max(from, section * used), stop = min(to, (section + 1) * used);
-              for (int k = start + threadIdx.x % 8 * 8; k < stop; k += 64) {
-                const int within = k - section * used, zeros = min(max(within + 8 - valid, 0), 8);
-                copy_eight(to_row + k - from, row + section / 2 * b.rest + parity * b.depth + within, zeros);
-              }
-            }
+            const int valid = there ? count(column0 + column, parity) - from : 0;
+            for (int section = parity; section < sections; section += 2)
+#pragma unroll 2
+              for (int k = threadIdx.x % 8 * 8; k < terms; k += 64)
+                copy_eight(to + section * room + k, row + section / 2 * b.rest + parity * b.depth + k,
+                           min(max(k + 8 - valid, 0), 8));
           }
         }
         wait_for_copies();
       }
       if (tile >= tiles) continue;
 #pragma unroll
-      for (int parity = 0; parity < 2; ++parity)
-        for (int section = parity; section < sections; section += 2) {
-          const int start = max(from, section * used), stop = min(to, (section + 1) * used);
-          const uint4* sine = sines + ((parity * tiles + tile) * steps + (start - section * used) / kK) * 32 + lane;
-          const SharedAddress operand = lane_operand + (start - from) * static_cast<int>(sizeof(__half));
-          if (split && section < 2)
-            accumulate<true>(sum[parity], sine, rest_of_sines, operand, (stop - start) / kK);
-          else
-            accumulate<false>(sum[parity], sine, 0, operand, (stop - start) / kK);
+      for (int parity = 0; parity < 2; ++parity) {
+        const uint4* sine = sines + ((parity * tiles + tile) * steps + from / kK) * 32 + lane;
+        const auto section = [&](int s) { return lane_operand + s * room * static_cast<int>(sizeof(__half)); };
+        if (split) {
+          accumulate<true>(sum[parity], sine, rest_of_sines, section(parity), terms / kK);
+          accumulate<false>(sum[parity], sine, 0, section(2 + parity), terms / kK);
+        } else {
+          accumulate<false>(sum[parity], sine, 0, section(parity), terms / kK);
         }
+      }
     }
     if (tile >= tiles) continue;
 #pragma unroll
