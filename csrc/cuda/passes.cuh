@@ -24,14 +24,16 @@ struct Source {
   __device__ Raw at(int y, int x) const { return decode(__ldg(pixels + static_cast<unsigned>(y * pitch + x))); }
 };
 
-__device__ __forceinline__ void copy(Patch& p, const Source& s, Place o) {
+// What `to_x` makes of each value: to_x(channel, raw).
+template <class ToX>
+__device__ __forceinline__ void read(Patch& p, const Source& s, Place o, ToX to_x) {
 #pragma unroll
   for (int r = 0; r < kStrip; ++r)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const Raw raw = s.at(min(o.y + r, s.height - 1), o.x + i);
 #pragma unroll
-      for (int c = 0; c < 3; ++c) p.v[r][i][c] = nearest(raw.c[c] - 1.f);
+      for (int c = 0; c < 3; ++c) p.v[r][i][c] = to_x(c, raw.c[c]);
     }
 }
 
@@ -217,17 +219,6 @@ __device__ __forceinline__ void tabulate(Table& table, const Step* steps, const 
   __syncthreads();
 }
 
-__device__ __forceinline__ void look_up(Patch& p, const Source& s, Place o, const Table& table) {
-#pragma unroll
-  for (int r = 0; r < kStrip; ++r)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const Raw raw = s.at(min(o.y + r, s.height - 1), o.x + i);
-#pragma unroll
-      for (int c = 0; c < 3; ++c) p.v[r][i][c] = table[c][level(raw.c[c])];
-    }
-}
-
 // A pass of a unit's chain, on this thread's pixels. All threads of the block come here.
 template <bool k3x3>
 __device__ __forceinline__ void run_pass(Patch& p, const Work& w, Place o, int unit, const Pass& pass, Table& table) {
@@ -251,9 +242,9 @@ __device__ __forceinline__ void run_pass(Patch& p, const Work& w, Place o, int u
     for (int j = pass.first; j < pass.last; ++j) bytes &= steps[j].primitive == kColor;
     if (bytes) {
       tabulate(table, steps, pass);
-      return look_up(p, source, o, table);
+      return read(p, source, o, [&](int c, float raw) { return table[c][level(raw)]; });
     }
-    copy(p, source, o);
+    read(p, source, o, [](int, float raw) { return nearest(raw - 1.f); });
   }
   for (int j = pass.first; j < pass.last; ++j) pointwise(p, w, o, unit, steps[j]);
 }
