@@ -11,8 +11,8 @@ namespace prime {
 int sample_cuda(const SampleArgs& args, void* stream);
 int apply_cuda(const ApplyArgs& args, void* workspace, size_t workspace_bytes, void* stream);
 
-// What apply_cuda wants: enough for the whole batch, or for as many rows as fit in about 256 MB. Never less than one
-// row.
+// What apply_cuda wants: enough for the whole batch, or for as many images as kWorkspace (work.cuh) can hold, but one
+// at least.
 size_t workspace_bytes(const ApplyArgs& args);
 
 const char* cuda_error(int code);

@@ -25,21 +25,13 @@ __device__ __forceinline__ float reciprocal(float x) {  // to 1e-7
   return y;
 }
 
-// 16 bytes from global to shared memory, the last `zeros` halves of them as zeros. cuda_pipeline.h would branch over
-// the 16 counts.
-__device__ __forceinline__ void copy_eight(__half* to, const __half* from, int zeros) {
+// 16 bytes from global to shared memory, or zeros.
+__device__ __forceinline__ void copy_eight(__half* to, const __half* from, bool there) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(16 - 2 * zeros));
+               "r"(there ? 16 : 0));
 #else
-  union {
-    uint4 all;
-    __half h[8];
-  } eight = {zeros < 8 ? *reinterpret_cast<const uint4*>(from) : uint4{}};
-#pragma unroll
-  for (int i = 0; i < 8; ++i)
-    if (i >= 8 - zeros) eight.h[i] = __float2half_rn(0.f);
-  *reinterpret_cast<uint4*>(to) = eight.all;
+  *reinterpret_cast<uint4*>(to) = there ? *reinterpret_cast<const uint4*>(from) : uint4{};
 #endif
 }
 

@@ -29,12 +29,11 @@ __device__ Normals<float> fast_normals(Block<uint32_t> b) {
 // i^2 + j^2 <= cut^2 + cut. Cuts up to 2 N have two on an axis of N intervals, a and 2 N - a, and need no loop. Squares
 // are exact in float32.
 struct FoldedVariance {
-  int a, cut, height, width;
+  int a, height, width;
   bool few;
   float limit, near, far, period;
   __device__ FoldedVariance(int a, int cut, int height, int width)
       : a(a),
-        cut(cut),
         height(height),
         width(width),
         few(cut <= 2 * (height - 1) && cut <= 2 * (width - 1)),
@@ -153,7 +152,8 @@ struct Operand {
 };
 
 // C[row, column] = sum over k of sine[row, k] operand[column, k], for kColumns columns from `column0` and all rows.
-//   count(column, parity): how many leading k of that column are there; the rest counts as zeros.
+//   count(column, parity): how many leading k of that column are there, filled up with zeros to a multiple of 8; what
+//   comes after them counts as zeros.
 //   used: no column of the block has more, a multiple of kK.
 //   writer(row, column)(further, above, below): takes the sums of columns column + further .. + 3 for rows `row` and
 //   its mirror image.
@@ -188,8 +188,7 @@ __device__ void product(const uint4* sines, int tiles, int steps, const Operand&
             for (int section = parity; section < sections; section += 2)
 #pragma unroll 2
               for (int k = threadIdx.x % 8 * 8; k < terms; k += 64)
-                copy_eight(to + section * room + k, row + section / 2 * b.rest + parity * b.depth + k,
-                           min(max(k + 8 - valid, 0), 8));
+                copy_eight(to + section * room + k, row + section / 2 * b.rest + parity * b.depth + k, k < valid);
           }
         }
         wait_for_copies();
@@ -242,6 +241,8 @@ struct Item {
   int number, direction, column0;
   __device__ Item(int item, int blocks)
       : number(item / (2 * blocks)), direction(item / blocks % 2), column0(item % blocks * kColumns) {}
+  // Where its part of an array [fields, 2, size] is.
+  __device__ int64_t at(int64_t size) const { return (static_cast<int64_t>(number) * 2 + direction) * size; }
 };
 
 template <int kEights>
@@ -261,9 +262,8 @@ __global__ void __launch_bounds__(kProductThreads, 2) half_product_kernel(Work w
     };
     const bool both = item.column0 < f.ky && item.column0 + kColumns > f.ky;  // parities
     const int most = row_modes(both ? 1 : mode(item.column0), f.cut, width);
-    const Operand b{w.coefficients + (static_cast<int64_t>(item.number) * 2 + item.direction) * w.field_halves,
-                    int64_t(4) * f.ky * f.kx, 2 * f.ky, f.kx};
-    __half* out = w.half + (static_cast<int64_t>(item.number) * 2 + item.direction) * w.half_halves;
+    const Operand b{w.coefficients + item.at(w.field_halves), int64_t(4) * f.ky * f.kx, 2 * f.ky, f.kx};
+    __half* out = w.half + item.at(w.half_halves);
     const int64_t rest = static_cast<int64_t>(width) * 2 * f.ky;
     product<kEights>(w.sine_x, w.tiles_x, w.kx / kK, b, item.column0, parity_pad(most), f.split != 0, count,
                      [&](int x, int column) {
@@ -287,10 +287,9 @@ __global__ void __launch_bounds__(kProductThreads, 2) shift_kernel(Work w) {
   for (int i = blockIdx.x; i < total; i += gridDim.x) {
     const Item item(i, blocks);
     const Field f = w.fields[item.number];
-    const Operand b{w.half + (static_cast<int64_t>(item.number) * 2 + item.direction) * w.half_halves,
-                    static_cast<int64_t>(args.width) * 2 * f.ky, args.width, f.ky};
+    const Operand b{w.half + item.at(w.half_halves), static_cast<int64_t>(args.width) * 2 * f.ky, args.width, f.ky};
     const float pixels = f.strength * static_cast<float>(item.direction ? args.width : args.height);
-    float* out = w.shift + (static_cast<int64_t>(item.number) * 2 + item.direction) * w.pixels;
+    float* out = w.shift + item.at(w.pixels);
     product<kEights>(
         w.sine_y, w.tiles_y, w.ky / kK, b, item.column0, f.ky, f.split != 0, [&](int, int) { return f.ky; },
         [&](int y, int x) {

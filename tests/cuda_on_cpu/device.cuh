@@ -10,8 +10,8 @@ inline SharedAddress shared_address(const void* p) { return reinterpret_cast<Sha
 inline float root(float x) { return sqrtf(x); }
 inline float reciprocal(float x) { return 1.f / x; }
 
-inline void copy_eight(__half* to, const __half* from, int zeros) {
-  for (int i = 0; i < 8; ++i) to[i] = i < 8 - zeros ? from[i] : __half{};
+inline void copy_eight(__half* to, const __half* from, bool there) {
+  for (int i = 0; i < 8; ++i) to[i] = there ? from[i] : __half{};
 }
 inline void wait_for_copies() { __syncthreads(); }
 
