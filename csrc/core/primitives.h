@@ -31,26 +31,6 @@ PRIME_HD float grid_sine(int mode, int k, int intervals) {
   return sincospi(static_cast<float>(r) / static_cast<float>(intervals)).sin;
 }
 
-// Where to read along one axis: position p - shift, clamped to the image, as a pixel and the weight of the next one.
-// The fraction is taken from the shift alone: at p = 4000 a float32 sum would lose half its digits.
-struct Position {
-  int pixel;
-  float next;
-};
-PRIME_HD Position displace(int p, float shift, int side) {  // without branches, so that CPU loops vectorise
-  const float whole = floor(-shift), at = static_cast<float>(p) + whole, last = static_cast<float>(side - 1);
-  const float clamped = at > 0.f ? (at < last ? at : last) : 0.f;  // a shift that is no number reads pixel 0
-  return {static_cast<int>(clamped), at >= 0.f && at < last ? -shift - whole : 0.f};
-}
-
-PRIME_HD float mix(float a, float b, float weight) { return fma(weight, b - a, a); }
-
-// Between the pixel at `corner`, the one to its right and those below. The offsets are 0 where a weight is 0, so that
-// nothing past the border is read.
-PRIME_HD float bilinear(const float* corner, int right, int below, float next_y, float next_x) {
-  return mix(mix(corner[0], corner[right], next_x), mix(corner[below], corner[below + right], next_x), next_y);
-}
-
 // ------------------------------------------------------------------------------------------------------------ color
 // x + sum over f = first .. first + count - 1 of b_f sin(pi f x), clipped. sin and cos of one frequency give those of
 // the next by a rotation; the chain is started afresh, exactly, every kRestart frequencies.
