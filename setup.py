@@ -55,15 +55,8 @@ def find_cuda() -> Cuda | None:
     # nvcc on PATH may be a wrapper: ask it where its toolkit is.
     dry = subprocess.run([nvcc, "--dryrun", "-c", "x.cu"], capture_output=True, text=True, cwd=ROOT / "csrc").stderr
     top = Path(home) if home else Path(match[1]) if (match := re.search(r"^#\$ TOP=(\S+)", dry, re.M)) else None
-    found = (
-        []
-        if top is None
-        else [
-            p
-            for p in (top / "lib64", top / "targets" / f"{platform.machine()}-linux" / "lib", top / "lib")
-            if (p / "libcudart_static.a").exists()
-        ]
-    )
+    folders = [top / "lib64", top / f"targets/{platform.machine()}-linux/lib", top / "lib"] if top else []
+    found = [folder for folder in folders if (folder / "libcudart_static.a").exists()]
     if top is None or not found:
         message = f"{nvcc} belongs to no complete CUDA toolkit (libcudart_static.a not found; set CUDA_HOME)"
         if wish == "1":
