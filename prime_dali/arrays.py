@@ -121,12 +121,7 @@ def apply(
         shape[axis] = side
     rows = xp.ascontiguousarray(plan.rows)
     out = xp.empty(shape, out_dtype)
-    arguments = {
-        "in": _address(array), "in_type": in_type, "in_strides": _strides(array, layout),
-        "out": _address(out), "out_type": out_type, "out_strides": _strides(out, out_layout),
-        "plan": _address(rows), "rows": rows.shape[0], "images": batch, "height": height, "width": width,
-        "flip": 0 if flip is None else _address(flip), "shape": plan.shape, "mean": means, "scale": scales,
-    }  # fmt: skip
+    arguments = _apply_arguments(array, layout, out, out_layout, plan, rows, flip, means, scales)
     if xp is np:
         count = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("threads", threads, 1, 4096)
         _arrays.apply({**arguments, "threads": count})
@@ -137,6 +132,20 @@ def apply(
         stream = xp.cuda.get_current_stream().ptr
         _cuda().apply({**arguments, "workspace": _address(workspace), "workspace_bytes": need, "stream": stream})
     return out
+
+
+def _apply_arguments(
+    array: Any, layout: str, out: Any, out_layout: str, plan: Plan, rows: Any, flip: Any,
+    mean: Sequence[float], scale: Sequence[float],
+) -> dict[str, Any]:  # fmt: skip
+    """What csrc/arrays/arguments.h reads; ``rows`` are the plan's, contiguous. The caller keeps the arrays alive."""
+    return {
+        "in": _address(array), "in_type": _dtype_number("array", array.dtype), "in_strides": _strides(array, layout),
+        "out": _address(out), "out_type": _dtype_number("out", out.dtype), "out_strides": _strides(out, out_layout),
+        "plan": _address(rows), "rows": rows.shape[0], "images": plan.batch, "height": plan.size[0],
+        "width": plan.size[1], "flip": 0 if flip is None else _address(flip), "shape": plan.shape, "mean": mean,
+        "scale": scale,
+    }  # fmt: skip
 
 
 def require_cuda(argument: str) -> None:

@@ -36,7 +36,8 @@ def kept(x: np.ndarray) -> np.ndarray:
     return ((raw >> 8) & 0x7FFF) / 32640
 
 
-def count_beyond(actual: torch.Tensor, expected: np.ndarray, tolerance: float) -> int:
+def count_beyond(actual: torch.Tensor | np.ndarray, expected: np.ndarray, tolerance: float) -> int:
     """How many values differ by more than ``tolerance``; NaN counts."""
-    difference = np.abs(actual.detach().double().cpu().numpy() - expected)
-    return int(np.count_nonzero(~(difference <= tolerance)))
+    if isinstance(actual, torch.Tensor):
+        actual = actual.detach().double().cpu().numpy()
+    return int(np.count_nonzero(~(np.abs(actual - expected) <= tolerance)))

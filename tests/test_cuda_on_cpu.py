@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import kept, make_images
-from test_primitives import EIGHT_BIT, FLOAT, SHIFTED, SIZES, SLOTS, rounded_reference
+from conftest import count_beyond, make_images
+from test_primitives import DRIFT, EIGHT_BIT, FLOAT, SHIFTED, SIZES, SLOTS, check_each_slot, rounded_reference
 
 from prime_dali import Plan, arrays, preset, reference, sample
 
@@ -73,22 +73,12 @@ def apply(
         out = np.empty((shape[0], height, width, 3), out_dtype).transpose(0, 3, 1, 2)
     else:
         out = np.empty(shape, out_dtype)
-    arguments = {
-        "in": images.ctypes.data, "in_type": arrays._dtype_number("images", images.dtype),
-        "in_strides": arrays._strides(images, "NCHW"), "out": out.ctypes.data,
-        "out_type": arrays._dtype_number("out", out.dtype), "out_strides": arrays._strides(out, "NCHW"),
-        "plan": rows.ctypes.data, "rows": len(rows), "images": count, "height": height, "width": width,
-        "flip": 0 if flip is None else flip.ctypes.data, "shape": plan.shape, "mean": mean, "scale": scale,
-    }  # fmt: skip
+    arguments = arrays._apply_arguments(images, "NCHW", out, "NCHW", plan, rows, flip, mean, scale)
     size = cuda.workspace_bytes(arguments) if workspace is None else workspace
     memory = np.full(size + 256, 0xFF, np.uint8)  # NaN, should anything be read before it is written
     address = memory.ctypes.data + -memory.ctypes.data % 256  # allocators of GPU memory align
     cuda.apply({**arguments, "workspace": address, "workspace_bytes": size, "stream": 0})
     return out
-
-
-def beyond(actual: np.ndarray, expected: np.ndarray, tolerance: float) -> int:
-    return int(np.count_nonzero(~(np.abs(actual - expected) <= tolerance)))
 
 
 @pytest.mark.parametrize("size", [size for size in SIZES if size != (224, 224)])
@@ -97,7 +87,9 @@ def test_one_primitive(slot: str, size: tuple[int, int], cuda: Any) -> None:
     plan = Plan.build([[[SLOTS[slot]]]], size=size, seed=5)
     images = make_images(1, *size)
     out = apply(cuda, images.numpy(), plan)
-    assert beyond(out, reference.apply(images, plan), SHIFTED["cuda"] if slot.startswith("spatial") else FLOAT) == 0
+    assert (
+        count_beyond(out, reference.apply(images, plan), SHIFTED["cuda"] if slot.startswith("spatial") else FLOAT) == 0
+    )
 
 
 def test_each_slot_of_a_chain(cuda: Any) -> None:
@@ -105,24 +97,7 @@ def test_each_slot_of_a_chain(cuda: Any) -> None:
     config = preset("imagenet").replace(primitives=("spectral", "spatial", "color", "noise"), noise_std=0.1, depth=4)
     plan = sample(config, np.arange(2), size=size, seed=1)
     images = make_images(2, *size)
-    slots = {(s.row, s.chain, s.slot): s for s in plan.materialize()}
-    for chain in range(plan.chains):
-        plan.weights[:] = 0
-        plan.weights[:, chain + 1] = 1
-        before = images.double().numpy()
-        drawn = plan.primitive.copy()
-        for j in range(plan.depth):
-            plan.primitive[:] = drawn
-            plan.primitive[:, :, j + 1 :] = 0
-            after = apply(cuda, images.numpy(), plan)
-            for row in range(2):
-                if slot := slots.get((row, chain, j)):
-                    reads = slot.primitive in ("spectral", "spatial")
-                    expected = reference.apply_slot(kept(before[row]) if reads else before[row], slot)
-                    tolerance = SHIFTED["cuda"] if slot.primitive == "spatial" else FLOAT
-                    assert beyond(after[row], expected, tolerance) == 0, slot.primitive
-            before = after.astype(np.float64)
-        plan.primitive[:] = drawn
+    check_each_slot(lambda prefix: apply(cuda, images.numpy(), prefix).astype(np.float64), images, plan, "cuda")
 
 
 @pytest.mark.parametrize(("name", "size"), [("imagenet", (61, 90)), ("cifar", (32, 32))])
@@ -131,8 +106,8 @@ def test_whole_images(name: str, size: tuple[int, int], mixing: str, cuda: Any) 
     plan = sample(preset(name).replace(mixing=mixing), np.arange(4), size=size, seed=4)
     images = make_images(4, *size)
     expected, out = reference.apply(images, plan), apply(cuda, images.numpy(), plan)
-    drifted = rounded_reference(images, plan, 3e-5, 1e-4)
-    assert beyond(out, expected, EIGHT_BIT) <= beyond(drifted, expected, EIGHT_BIT) < 0.3 * out.size
+    drifted = rounded_reference(images, plan, *DRIFT["cuda"])
+    assert count_beyond(out, expected, EIGHT_BIT) <= count_beyond(drifted, expected, EIGHT_BIT) < 0.3 * out.size
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -171,7 +146,7 @@ def test_chunks_do_not_matter(cuda: Any) -> None:
 def test_widths_and_depths(width: int, depth: int, cuda: Any) -> None:
     plan = sample(preset("cifar").replace(width=width, depth=depth), np.arange(2), size=(16, 20))
     images = make_images(2, 16, 20)
-    assert beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), EIGHT_BIT) == 0
+    assert count_beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), EIGHT_BIT) == 0
 
 
 @pytest.mark.parametrize("changes", [{"primitives": ()}, {"alpha": 0.0}])
@@ -187,14 +162,14 @@ def test_nothing_to_do_gives_back_the_input_exactly(dtype: type, changes: dict, 
 def test_more_modes_than_fit_at_once(size: tuple[int, int], cuda: Any) -> None:
     plan = Plan.build([[[("spatial", 0.003, 590)]], [[("spatial", 0.05, 3)]]], size=size)
     images = make_images(2, *size)
-    assert beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), EIGHT_BIT) == 0
+    assert count_beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), EIGHT_BIT) == 0
 
 
 @pytest.mark.parametrize("filter_size", [1, 5, 7])
 def test_filter_sizes(filter_size: int, cuda: Any) -> None:
     plan = Plan.build([[[("spectral", 1.0 / filter_size)]]], size=(20, 33), filter_size=filter_size)
     images = make_images(1, 20, 33)
-    assert beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), FLOAT) == 0
+    assert count_beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), FLOAT) == 0
 
 
 def test_plans_that_no_draw_could_make(cuda: Any) -> None:
