@@ -52,7 +52,7 @@ def normals(
 ) -> NDArray[np.float64]:
     """``count`` independent N(0, 1) of one run, float64 ``[count]``.
 
-    With ``Q = ceil(count / 4)``, number ``k`` is lane ``k // Q`` of the Box-Muller transform of block ``base + k % Q``.
+    Number ``k`` is number ``k % 4`` of the Box-Muller transform of block ``base + k // 4``.
     """
     blocks = -(-count // 4)
     place = chain << 16 | slot << 8 | (PURPOSES[purpose] + channel)
@@ -61,5 +61,4 @@ def normals(
     counter[:, 1], counter[:, 2], counter[:, 3] = place, stream[2], stream[3]
     u = uniform(philox(counter, stream[:2]))
     radius, angle = np.sqrt(-2 * np.log(u[:, 0::2])), 2 * np.pi * u[:, 1::2]
-    lanes = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).reshape(blocks, 4)
-    return lanes.T.reshape(-1)[:count]
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).reshape(-1)[:count]

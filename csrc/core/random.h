@@ -93,8 +93,7 @@ PRIME_HD auto normals(Block<U> b) {
   return Normals<F>{{r * a.cos, r * a.sin, s * c.cos, s * c.sin}};
 }
 
-// Normals come in runs. In a run of n, with Q = ceil(n / 4) blocks, number k is lane k / Q of block k % Q, so that
-// neighbouring numbers come from neighbouring counters. Runs of one purpose start kRun counters apart.
+// Normals come in runs: number k is number k % 4 of block k / 4. Runs of one purpose start kRun counters apart.
 constexpr uint32_t kRun = 1024;  // blocks: a run holds at most 4096 numbers
 constexpr int kMaxSide = 4096;   // pixels
 

@@ -12,12 +12,9 @@ void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int 
   const UintLanes ramp(uint8{0, 1, 2, 3, 4, 5, 6, 7});
   for (int q = 0; q < blocks; q += kLanes) {
     const auto z = normals(stream.block(ramp + UintLanes(base + q), chain, slot, purpose, channel));
-    if (q + kLanes <= blocks) {
-      for (int lane = 0; lane < 4; ++lane) z.z[lane].store(out + lane * blocks + q);
-    } else {
-      for (int lane = 0; lane < 4; ++lane)
-        for (int k = q; k < blocks; ++k) out[lane * blocks + k] = z.z[lane].v[k - q];
-    }
+    const int count = blocks - q < kLanes ? blocks - q : kLanes;
+    for (int k = 0; k < count; ++k)
+      for (int i = 0; i < 4; ++i) out[4 * (q + k) + i] = z.z[i].v[k];
   }
 }
 

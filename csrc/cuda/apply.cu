@@ -9,18 +9,25 @@ namespace {
 
 // Pass `number` of the chains that have more to come.
 template <bool k3x3>
-__global__ void __launch_bounds__(kThreads, 3) pass_kernel(Work w, int number) {
-  const int unit = blockIdx.y;
-  if (number >= w.chains[unit].passes - 1) return;
+__global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
   __shared__ Table table;
   const Place o(w);
-  Patch p;
-  run_pass<k3x3>(p, w, o, unit, w.passes[unit * w.args.depth + number], table);
-  uint4* out = reinterpret_cast<uint4*>(w.image[number % 2] + unit * w.pixels);
+  const int count = w.counts[1 + number], *to_do = w.to_do + number * w.units();
+  for (int i = blockIdx.y; i < count; i += gridDim.y) {
+    const int unit = to_do[i];
+    const Pass pass = w.passes[unit * w.args.depth + number];
+    const bool tabulated = tabulate(table, w, unit, pass);
+    uint4* out = reinterpret_cast<uint4*>(w.image[number % 2] + unit * w.pixels);
+#pragma unroll 1
+    for (Place here = o; here.y < min(o.y + kRows, w.args.height); here.y += kStrip) {
+      Patch p;
+      run_pass<k3x3>(p, w, here, unit, pass, table, tabulated);
 #pragma unroll
-  for (int r = 0; r < kStrip; ++r) {
-    const uint2 left = encode(p.v[r][0]), right = encode(p.v[r][1]);
-    if (o.y + r < w.args.height) out[((o.y + r) * w.pitch + o.x) / 2] = {left.x, left.y, right.x, right.y};
+      for (int r = 0; r < kStrip; ++r) {
+        const uint2 left = encode(p.v[r][0]), right = encode(p.v[r][1]);
+        if (here.y + r < w.args.height) out[((here.y + r) * w.pitch + here.x) / 2] = {left.x, left.y, right.x, right.y};
+      }
+    }
   }
 }
 
@@ -73,51 +80,60 @@ __device__ __forceinline__ void write_two(const float (&v)[2][3], const ApplyArg
 
 // The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for all views of an image.
 template <bool k3x3>
-__global__ void __launch_bounds__(kThreads, 3) final_kernel(Work w, Writing writing) {
+__global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writing) {
   constexpr int kChainsAtOnce = 8;
   __shared__ Table table;
   __shared__ Chain chains[kChainsAtOnce];
-  __shared__ float mix[kStrip * 6][kThreads];  // each thread uses its own column: registers are scarcer
+  __shared__ float mix[kRows * 6][kThreads];  // each thread uses its own column: registers are scarcer
   const ApplyArgs& a = w.args;
   const int image = blockIdx.y;
   const Place o(w);
-  const bool flip = a.flip && a.flip[w.first_image + image];
-  const float offset[3] = {-a.mean[0] * a.scale[0], -a.mean[1] * a.scale[1], -a.mean[2] * a.scale[2]};
   for (int view = 0; view < w.views; ++view) {
     const int row = view * w.images + image;
-#pragma unroll
-    for (int i = 0; i < kStrip * 6; ++i) mix[i][threadIdx.x] = 0.f;
+    const auto fetch = [&](int chain) {  // and those after it: one wait for all of them
+      __syncthreads();
+      if (threadIdx.x < min(kChainsAtOnce, a.chains - chain))
+        chains[threadIdx.x] = w.chains[row * a.chains + chain + threadIdx.x];
+      __syncthreads();
+    };
     float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
     for (int chain = 0; chain < a.chains; ++chain) {
-      const int unit = row * a.chains + chain;
-      if (chain % kChainsAtOnce == 0) {  // one wait for all of them
-        __syncthreads();
-        if (threadIdx.x < min(kChainsAtOnce, a.chains - chain)) chains[threadIdx.x] = w.chains[unit + threadIdx.x];
-        __syncthreads();
-      }
+      if (chain % kChainsAtOnce == 0) fetch(chain);
       const Chain& c = chains[chain % kChainsAtOnce];
-      if (c.passes == 0) continue;
-      clean -= c.weight;
-      if (c.passes < 0) {
-        clean = not_a_number();
-        continue;
-      }
-      Patch p;
-      run_pass<k3x3>(p, w, o, unit, c.last, table);
+      if (c.passes != 0) clean = c.passes < 0 ? not_a_number() : clean - c.weight;
+    }
 #pragma unroll
-      for (int i = 0; i < kStrip * 6; ++i)
-        mix[i][threadIdx.x] = fmaf(c.weight, p.v[i / 6][i / 3 % 2][i % 3], mix[i][threadIdx.x]);
+    for (int r = 0; r < kRows; ++r) {
+      float x[2][3];
+      read_two(x, w, image, min(o.y + r, a.height - 1), o.x);
+#pragma unroll
+      for (int i = 0; i < 6; ++i) mix[r * 6 + i][threadIdx.x] = clean * x[i / 3][i % 3];
+    }
+    for (int chain = 0; chain < a.chains; ++chain) {
+      if (chain % kChainsAtOnce == 0 && a.chains > kChainsAtOnce) fetch(chain);
+      const Chain& c = chains[chain % kChainsAtOnce];
+      if (c.passes <= 0) continue;
+      const int unit = row * a.chains + chain;
+      const bool tabulated = tabulate(table, w, unit, c.last);
+#pragma unroll 1
+      for (int r = 0; r < kRows; r += kStrip) {
+        Patch p;
+        run_pass<k3x3>(p, w, {o.x, o.y + r}, unit, c.last, table, tabulated);
+#pragma unroll
+        for (int i = 0; i < kStrip * 6; ++i) {
+          float& m = mix[r * 6 + i][threadIdx.x];
+          m = fmaf(c.weight, p.v[i / 6][i / 3 % 2][i % 3], m);
+        }
+      }
     }
     const int64_t write = (view * a.images + w.first_image + image) * a.out_strides.n;
-#pragma unroll
-    for (int r = 0; r < kStrip; ++r) {
-      if (o.y + r >= a.height) break;
+    const bool flip = a.flip && a.flip[w.first_image + image];
+#pragma unroll 1
+    for (int r = 0; r < kRows && o.y + r < a.height; ++r) {
       float v[2][3];
-      read_two(v, w, image, o.y + r, o.x);
 #pragma unroll
       for (int i = 0; i < 6; ++i)
-        v[i / 3][i % 3] =
-            fmaf(fmaf(clean, v[i / 3][i % 3], mix[r * 6 + i][threadIdx.x]), a.scale[i % 3], offset[i % 3]);
+        v[i / 3][i % 3] = fmaf(mix[r * 6 + i][threadIdx.x], a.scale[i % 3], -a.mean[i % 3] * a.scale[i % 3]);
       write_two(v, a, writing, write, o.y + r, o.x, flip);
     }
   }
@@ -133,13 +149,13 @@ Writing writing_for(const ApplyArgs& a) {
 
 template <bool k3x3>
 cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream) {
-  const int64_t threads = static_cast<int64_t>(w.pairs) * ((w.args.height + kStrip - 1) / kStrip);
+  const int64_t threads = static_cast<int64_t>(w.pairs) * ((w.args.height + kRows - 1) / kRows);
   const unsigned blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);
   begin(w, first, stream);
   if (w.args.max_cut > 0) fields(w, stream);
-  for (int number = 0; number + 1 < w.args.depth; ++number)
-    pass_kernel<k3x3><<<dim3(blocks, w.units()), kThreads, 0, stream>>>(w, number);
-  final_kernel<k3x3><<<dim3(blocks, w.images), kThreads, 0, stream>>>(w, writing);
+  const dim3 all(blocks, w.images), some(blocks, std::min<unsigned>(w.units(), w.processors * 16 / blocks + 1));
+  for (int number = 0; number + 1 < w.args.depth; ++number) pass_kernel<k3x3><<<some, kThreads, 0, stream>>>(w, number);
+  final_kernel<k3x3><<<all, kThreads, 0, stream>>>(w, writing);
   return cudaGetLastError();
 }
 

@@ -20,16 +20,15 @@ __constant__ float kU[5][5] = {
 
 __device__ int add_field(const Work& w, int unit, int j, Slot s) {
   const ApplyArgs& a = w.args;
-  const int ky = parity_pad(modes(s.last, a.height)), kx = parity_pad(modes(s.last, a.width));
+  const int ky = parity_pad(modes(s.last, a.height));
   // Standard deviation of a shift along one axis, pixels: the variances 1 / (i^2 + j^2) over a quarter disc, times the
   // mean of the squared sines. Up to 0.6, half precision leaves the largest shifts, of 2 to 3 pixels, off by 2.5e-3 at
   // most, and typical ones by 1e-4 (test_half_precision_is_ample_for_small_shifts).
   const float side = static_cast<float>(a.height > a.width ? a.height : a.width);
   const bool wide = s.strength * side * sqrtf(0.3927f * logf(static_cast<float>(s.last))) > 0.6f;
-  const bool fits = 2 * (2 * ky) * static_cast<int64_t>(2 * kx) <= w.field_halves &&
-                    2 * static_cast<int64_t>(a.width) * (2 * ky) <= w.half_halves;
-  const int at = atomicAdd(w.field_count, 1);  // the order of fields is no part of the result
-  w.fields[at] = {unit, j, s.last, ky, kx, wide && fits, wide, s.strength};
+  const bool fits = int64_t(8) * w.tiles_x * 2 * ky <= w.half_words;
+  const int at = atomicAdd(w.counts, 1);  // the order of fields is no part of the result
+  w.fields[at] = {unit / a.chains, unit % a.chains, j, s.last, ky, wide && fits, wide, s.strength};
   return at;
 }
 
@@ -83,6 +82,7 @@ __device__ void program_role(const Work& w, int first) {
       w.steps[at + steps++] = {w.parameters_of(unit, j), s.primitive, j, s.first, s.last - s.first + 1, s.strength, 0};
     }
   }
+  for (int p = 0; p + 1 < passes; ++p) w.to_do[p * w.units() + atomicAdd(w.counts + 1 + p, 1)] = unit;
   pass.last = steps;
   w.chains[unit] = {pass, passes, weight, {}};
 }
@@ -90,12 +90,11 @@ __device__ void program_role(const Work& w, int first) {
 // n normals of a run, by one warp.
 template <class Put>
 __device__ void warp_run(int n, Stream stream, int chain, int j, Purpose purpose, int channel, Put put) {
-  const int blocks = run_blocks(n);
-  for (int q = threadIdx.x % 32; q < blocks; q += 32) {
+  for (int q = threadIdx.x % 32; q < run_blocks(n); q += 32) {
     const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(q), chain, j, purpose, channel));
 #pragma unroll
-    for (int lane = 0; lane < 4; ++lane)
-      if (lane * blocks + q < n) put(lane * blocks + q, z.z[lane]);
+    for (int i = 0; i < 4; ++i)
+      if (4 * q + i < n) put(4 * q + i, z.z[i]);
   }
   __syncwarp();
 }
@@ -163,13 +162,10 @@ Reading reading_of(const ApplyArgs& a) {
 
 // Four pixels a thread. Values that are no number have become NaN in load(); here they are 0, and the output gets its
 // NaN from the image itself.
-__device__ void pack_role(const Work& w, int64_t first, Reading reading) {
+__device__ void pack_role(const Work& w, int image, int first, Reading reading) {
   const ApplyArgs& a = w.args;
-  const int quads = w.pitch / 4;
-  const int64_t at = first + threadIdx.x, per_image = static_cast<int64_t>(quads) * a.height;
-  if (at >= per_image * w.images) return;
-  const int image = static_cast<int>(at / per_image), here = static_cast<int>(at - image * per_image);
-  const int y = here / quads, x = (here - y * quads) * 4;
+  const int quads = w.pitch / 4, quad = first + threadIdx.x, y = quad / quads, x = (quad - y * quads) * 4;
+  if (y >= a.height) return;
   const Strides s = a.in_strides;
   const int64_t from = (w.first_image + image) * s.n + y * s.h + x * s.w, to = image * w.pixels + y * w.pitch + x;
   uint2 pixel[4];
@@ -205,8 +201,8 @@ __device__ void pack_role(const Work& w, int64_t first, Reading reading) {
   out[1] = {pixel[2].x, pixel[2].y, pixel[3].x, pixel[3].y};
 }
 
-// Sines as the first operand of the tensor-core products, [tiles][k / 16][lane] as mma's m16n8k16 wants them: lane
-// 4 g + t holds rows g and g + 8, columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
+// Sines as the first factor of the tensor-core products (fields.cu), [tiles][k / 16][lane]. Columns x of the image are
+// in such an order that a lane gets 4 t .. 4 t + 3 of the second product: 4 t + 2 i + e is row 8 i + 2 t + e here.
 __device__ void sine_role(const Work& w, int64_t at) {
   const ApplyArgs& a = w.args;
   for (int axis = 0; axis < 2; ++axis) {
@@ -223,7 +219,9 @@ __device__ void sine_role(const Work& w, int64_t at) {
       uint4 all;
     } value, rest;
     for (int i = 0; i < 8; ++i) {
-      const int row = tile * 16 + lane / 4 + i / 2 % 2 * 8, k = step * kK + lane % 4 * 2 + i % 2 + i / 4 * 8;
+      const int g = lane / 4, second = i / 2 % 2;
+      const int row = tile * 16 + (axis ? g / 2 * 4 + second * 2 + g % 2 : second * 8 + g);
+      const int k = step * kK + lane % 4 * 2 + i % 2 + i / 4 * 8;
       const float sine = grid_sine(2 * k + 1 + parity, row, intervals);
       value.h[i] = __float2half_rn(sine);
       rest.h[i] = __float2half_rn(sine - __half2float(value.h[i]));
@@ -244,7 +242,10 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
   int64_t block = blockIdx.x;
   if (block < roles.program) return program_role(w, static_cast<int>(block) * (kBegin / w.args.depth));
   if ((block -= roles.program) < roles.parameters) return parameter_role(w, static_cast<int>(block * kWarps));
-  if ((block -= roles.parameters) < roles.pack) return pack_role(w, block * kBegin, roles.reading);
+  if ((block -= roles.parameters) < roles.pack) {
+    const int each = static_cast<int>(roles.pack / w.images), image = static_cast<int>(block / each);
+    return pack_role(w, image, static_cast<int>(block - int64_t(image) * each) * kBegin, roles.reading);
+  }
   sine_role(w, (block - roles.pack) * kBegin + threadIdx.x);
 }
 
@@ -255,10 +256,9 @@ void begin(const Work& w, bool first, cudaStream_t stream) {
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
   const int chains = kBegin / w.args.depth;  // of a block
   const Roles roles{(w.units() + chains - 1) / chains, blocks(int64_t(w.units()) * w.args.depth * 32),
-                    blocks(int64_t(w.images) * (w.pitch / 4) * w.args.height), first ? blocks(sines) : 0,
-                    reading_of(w.args)};
+                    w.images * blocks(w.pixels / 4), first ? blocks(sines) : 0, reading_of(w.args)};
   const int64_t all = roles.program + roles.parameters + roles.pack + roles.sine;
-  cudaMemsetAsync(w.field_count, 0, sizeof(int), stream);
+  cudaMemsetAsync(w.counts, 0, w.args.depth * sizeof(int), stream);
   begin_kernel<<<static_cast<unsigned>(all), kBegin, 0, stream>>>(w, roles);
 }
 

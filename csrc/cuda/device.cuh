@@ -7,11 +7,6 @@
 
 namespace prime {
 
-using SharedAddress = unsigned;
-__device__ __forceinline__ SharedAddress shared_address(const void* p) {
-  return static_cast<SharedAddress>(__cvta_generic_to_shared(p));
-}
-
 // Square root of a number that is not tiny, to 1e-7.
 __device__ __forceinline__ float root(float x) {
   float y;
@@ -25,21 +20,16 @@ __device__ __forceinline__ float reciprocal(float x) {  // to 1e-7
   return y;
 }
 
-// 16 bytes from global to shared memory, or zeros.
-__device__ __forceinline__ void copy_eight(__half* to, const __half* from, bool there) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(there ? 16 : 0));
-#else
-  *reinterpret_cast<uint4*>(to) = there ? *reinterpret_cast<const uint4*>(from) : uint4{};
-#endif
+__device__ __forceinline__ float inverse_root(float x) {  // to 1e-7
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
-__device__ __forceinline__ void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-  __syncthreads();
+__device__ __forceinline__ float logarithm(float x) {  // ln x, to 2e-7 of 1
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return 0.69314718f * y;
 }
 
 // sum += a b for 16 x 16 by 16 x 8 numbers, each lane holding its share as mma's m16n8k16 wants it.
@@ -56,16 +46,6 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], uint4 a, uint32_t 
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a.z), "r"(a.w), "r"(b1));
 #endif
-}
-
-// Four 8 x 8 blocks of the second operand; lane 8 i + r says where row r of block i is.
-template <int offset>
-__device__ __forceinline__ uint4 load_matrices(SharedAddress row) {
-  uint4 m;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4 + %5];"
-               : "=r"(m.x), "=r"(m.y), "=r"(m.z), "=r"(m.w)
-               : "r"(row), "n"(offset));
-  return m;
 }
 
 }  // namespace prime

@@ -1,41 +1,64 @@
-// Displacement fields, D = S_y B S_x^T for every spatial slot of a chunk: coefficients B drawn into half precision,
-// then two products on tensor cores with single-precision sums,
-//   half products   G[x, a] = sum over b of S_x[x, b] B[a, b],
+// Displacement fields, D = S_y B S_x^T for every spatial slot of a chunk, by two products on tensor cores with
+// half-precision factors and single-precision sums:
+//   half products   G[x, a] = sum over b of S_x[x, b] B[a, b],   whose coefficients B are drawn on the spot,
 //   shifts          D[y, x] = sum over a of S_y[y, a] G[x, a],
 // each for the rows of one half of the axis: with O and E the sums over odd and even modes, rows k and N - k are O + E
 // and O - E. Where shifts are large, half precision would be too coarse: then B, the sines and G are each the sum of
 // two half-precision numbers (Field::split), and the products of all but the two rests are added.
+//
+// All factors are kept as the tensor cores want them, so that nothing is rearranged on the way. In mma's m16n8k16 with
+// lane 4 g + t, a lane holds rows g and g + 8 of the first factor and of the sum, and column g of the second; of the
+// depth (first, second) or the columns (sum) 2 t, 2 t + 1, and in the factors 2 t + 8, 2 t + 9. The sum of the first
+// product therefore is the second factor of the second one, lane by lane.
+#include <algorithm>
+
 #include "device.cuh"
 #include "work.cuh"
 
 namespace prime {
 namespace {
 
-constexpr int kColumns = 64;        // of a block's products
-constexpr int kDepth = 256;         // of them at a time in shared memory
-constexpr int kPitch = kDepth + 8;  // halves; 16-byte rows that start in different banks
-constexpr int kProductWarps = 8, kProductThreads = 32 * kProductWarps;
+constexpr int kHalfThreads = 128, kShiftThreads = 128;  // at most
 
-__device__ int parity_index(int mode, int padded) { return (mode - 1 & 1) * padded + (mode - 1 >> 1); }
-
-// normals() of core/random.h with the GPU's sine, cosine and root, whose errors (5e-7) are far below half precision.
-__device__ Normals<float> fast_normals(Block<uint32_t> b) {
-  const float r = root(-2.f * log(uniform(b.x))), s = root(-2.f * log(uniform(b.z)));
-  const float pi = 3.14159265f, u = fmaf(2.f * pi, uniform(b.y), -pi), v = fmaf(2.f * pi, uniform(b.w), -pi);
+// normals() of core/random.h with the GPU's logarithm, sine, cosine and root, whose errors (5e-7) are far below half
+// precision.
+__device__ __forceinline__ Normals<float> fast_normals(Block<uint32_t> b) {
+  const auto one_to_two = [](uint32_t word) { return from_bits(as_int(word >> 9 | 0x3f800000u)); };
+  const auto radius = [&](uint32_t word) {
+    return root(fabsf(-2.f * logarithm(one_to_two(word) - (1.f - 5.9604645e-8f))));  // of uniform(word)
+  };
+  const float pi = 3.14159265f;
+  const auto angle = [&](uint32_t word) { return fmaf(2.f * pi, one_to_two(word), -3.f * pi); };
+  const float r = radius(b.x), s = radius(b.z), u = angle(b.y), v = angle(b.w);
   return {{-r * __cosf(u), -r * __sinf(u), -s * __cosf(v), -s * __sinf(v)}};
 }
 
-// Variance of B_ab in row a: the sum of 1 / (i^2 + j^2) over the aliases i of a and j of b inside the disc
-// i^2 + j^2 <= cut^2 + cut. Cuts up to 2 N have two on an axis of N intervals, a and 2 N - a, and need no loop. Squares
-// are exact in float32.
-struct FoldedVariance {
+// The sum of 1 / (i^2 + j^2), term by term: a function of its own, because it is long and rarely run.
+__device__ __noinline__ float folded_variance(int a, int b, float limit, int height, int width) {
+  float variance = 0.f;
+  for (int p = 0;; ++p) {
+    const float i = static_cast<float>(alias(a, p, height - 1)), b2 = static_cast<float>(b) * static_cast<float>(b);
+    if (fmaf(i, i, b2) > limit) return variance;
+    for (int q = 0;; ++q) {
+      const float j = static_cast<float>(alias(b, q, width - 1)), square = fmaf(i, i, j * j);
+      if (square > limit) break;
+      variance += reciprocal(square);
+    }
+  }
+}
+
+// Standard deviation of B_ab in row a: the root of the sum of 1 / (i^2 + j^2) over the aliases i of a and j of b inside
+// the disc i^2 + j^2 <= cut^2 + cut. Cuts below N have no aliases on an axis of N intervals; cuts up to 2 N have two, a
+// and 2 N - a; neither needs a loop. Squares are exact in float32.
+struct FoldedStd {
   int a, height, width;
-  bool few;
+  bool none, few;
   float limit, near, far, period;
-  __device__ FoldedVariance(int a, int cut, int height, int width)
+  __device__ FoldedStd(int a, int cut, int height, int width)
       : a(a),
         height(height),
         width(width),
+        none(cut < height - 1 && cut < width - 1),
         few(cut <= 2 * (height - 1) && cut <= 2 * (width - 1)),
         limit(static_cast<float>(cut * cut + cut)),
         near(static_cast<float>(a * a)),
@@ -43,287 +66,262 @@ struct FoldedVariance {
     const float i = 2.f * static_cast<float>(height - 1) - static_cast<float>(a);
     far = i * i;
   }
-  __device__ float operator()(int b) const {
-    if (!few) return sum(b);
-    const float j = static_cast<float>(b), k = period - j, j2 = j * j, k2 = k * k;
-    float variance = reciprocal(near + j2);  // inside, or there would be no such b
-    const auto add = [&](float square) {
-      if (square <= limit) variance += reciprocal(square);
-    };
-    add(far + j2), add(near + k2), add(far + k2);
-    return variance;
-  }
-  __device__ __noinline__ float sum(int b) const {
-    float variance = 0.f;
-    for (int p = 0;; ++p) {
-      const float i = static_cast<float>(alias(a, p, height - 1)), b2 = static_cast<float>(b) * static_cast<float>(b);
-      if (fmaf(i, i, b2) > limit) return variance;
-      for (int q = 0;; ++q) {
-        const float j = static_cast<float>(alias(b, q, width - 1)), square = fmaf(i, i, j * j);
-        if (square > limit) break;
-        variance += reciprocal(square);
+  // Of modes b .. b + 3, but 0 from mode n + 1 on.
+  __device__ __forceinline__ void operator()(float (&std)[4], int b, int n) const {
+    const float j = static_cast<float>(b);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) std[i] = fmaf(j + i, j + i, near);
+    if (none) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) std[i] = inverse_root(std[i]);
+    } else if (few) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float j2 = std[i] - near, k = period - (j + i), k2 = k * k;
+        float variance = reciprocal(std[i]);  // inside, or there would be no such b
+        const auto add = [&](float square) { variance += square <= limit ? reciprocal(square) : 0.f; };
+        add(far + j2), add(near + k2), add(far + k2);
+        std[i] = root(variance);
       }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) std[i] = root(folded_variance(a, b + i, limit, height, width));
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (b + i > n) std[i] = 0.f;
   }
 };
 
-// Four coefficients of one row a of B a thread, for both fields. Beyond the disc nothing is written but what fills the
-// last 16 bytes up; the products skip the rest.
-constexpr int kCoefficientThreads = 128;
-__global__ void __launch_bounds__(kCoefficientThreads) coefficient_kernel(Work w) {
-  const ApplyArgs& args = w.args;
-  const int most = modes(args.max_cut, args.height) * run_blocks(modes(args.max_cut, args.width));
-  const int blocks_a_field = (most + kCoefficientThreads - 1) / kCoefficientThreads;
-  const int total = *w.field_count * blocks_a_field;
-  for (int item = blockIdx.x; item < total; item += gridDim.x) {
-    const int number = item / blocks_a_field, thread = item % blocks_a_field * kCoefficientThreads + threadIdx.x;
-    const Field f = w.fields[number];
-    const int across = run_blocks(modes(f.cut, args.width)), a = thread / across + 1, q = thread % across;
-    if (a > modes(f.cut, args.height)) continue;
-    const int n = row_modes(a, f.cut, args.width), blocks = run_blocks(n), chain = f.unit % args.chains;
-    if (q >= blocks) continue;
-    const Stream stream = w.plan(f.unit / args.chains).stream();
+// Two numbers as halves; what that lost is left in them.
+__device__ __forceinline__ uint32_t halves(float& x, float& y) {
+  const __half2 h = __floats2half2_rn(x, y);
+  const float2 back = __half22float2(h);
+  x -= back.x, y -= back.y;
+  uint32_t word;
+  memcpy(&word, &h, sizeof word);
+  return word;
+}
+
+// Draws a lane's coefficients of one step of kK modes of each parity in row a, which holds modes 1 .. n, as halves;
+// zeros beyond. put(parity, rest, words): row_shift 2 t and + 8, column_shift 2 t and + 8; `rest`: what rounding lost.
+// Both fields have the same standard deviations.
+template <class Put>
+__device__ __forceinline__ void draw(int step, int a, int n, const Field& f, Stream stream, const FoldedStd& folded_std,
+                                     Put put) {
+  Normals<float> z[2][2];  // [direction][half]
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int q = 8 * step + 4 * half + threadIdx.x % 4;
     const uint32_t counter = static_cast<uint32_t>(a) * kRun + q;
-    const auto u = fast_normals(stream.block<uint32_t>(counter, chain, f.slot, Purpose::row_shift));
-    const auto v = fast_normals(stream.block<uint32_t>(counter, chain, f.slot, Purpose::column_shift));
-    const int64_t rest = int64_t(4) * f.ky * f.kx;
-    __half* out = w.coefficients + static_cast<int64_t>(number) * 2 * w.field_halves + parity_index(a, f.ky) * 2 * f.kx;
-    const FoldedVariance variance(a, f.cut, args.height, args.width);
+    z[0][half] = fast_normals(stream.block<uint32_t>(counter, f.chain, f.slot, Purpose::row_shift));
+    z[1][half] = fast_normals(stream.block<uint32_t>(counter, f.chain, f.slot, Purpose::column_shift));
+    float std[4];
+    folded_std(std, 4 * q + 1, n);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int b = i * blocks + q + 1;
-      if (b > n) break;
-      const float std = root(variance(b));
-      __half* at = out + parity_index(b, f.kx);
+    for (int i = 0; i < 4; ++i) z[0][half].z[i] *= std[i], z[1][half].z[i] *= std[i];
+  }
+  const auto words = [&](int parity) {  // number 0 is mode 1, which is odd
+    const auto two = [&](Normals<float>& z) { return halves(z.z[parity], z.z[parity + 2]); };
+    return uint4{two(z[0][0]), two(z[0][1]), two(z[1][0]), two(z[1][1])};
+  };
 #pragma unroll
-      for (int field = 0; field < 2; ++field) {
-        const float z = (field ? v.z[i] : u.z[i]) * std;
-        const __half value = __float2half_rn(z);
-        at[field * w.field_halves] = value;
-        if (f.split) at[field * w.field_halves + rest] = __float2half_rn(z - __half2float(value));
-      }
-      if (b + 2 <= n) continue;
-#pragma unroll 1
-      for (int k = 1; ((b - 1) / 2 + k) % 8 != 0; ++k)  // the last of its parity fills its 16 bytes up
-        for (int plane = 0; plane < 2 + 2 * f.split; ++plane)
-          at[plane % 2 * w.field_halves + plane / 2 * rest + k] = __float2half_rn(0.f);
-    }
+  for (int parity = 0; parity < 2; ++parity) {
+    put(parity, false, words(parity));
+    if (f.split) put(parity, true, words(parity));
   }
 }
 
-// One step of kK terms for 16 rows and 8 kEights columns: `rest` is the part of the sines that half precision lost.
-template <bool kRest, int n = 0, int kEights>
-__device__ __forceinline__ void step(float (&sum)[kEights][4], uint4 sine, uint4 rest, SharedAddress operand) {
-  if constexpr (n < kEights) {
-    const uint4 m = load_matrices<n * 8 * kPitch* int(sizeof(__half))>(operand);
-    multiply_add(sum[n], sine, m.x, m.y);
-    multiply_add(sum[n + 1], sine, m.z, m.w);
-    if constexpr (kRest) {
-      multiply_add(sum[n], rest, m.x, m.y);
-      multiply_add(sum[n + 1], rest, m.z, m.w);
-    }
-    step<kRest, n + 2>(sum, sine, rest, operand);
-  }
-}
-
-template <bool kRest, int kEights>
-__device__ __forceinline__ void accumulate(float (&sum)[kEights][4], const uint4* sine, int64_t rest,
-                                           SharedAddress operand, int steps) {
-  if (steps <= 0) return;
-  uint4 next = __ldg(sine), next_rest = kRest ? __ldg(sine + rest) : uint4{};
-#pragma unroll 2
-  for (int k = 0; k < steps; ++k) {
-    const uint4 now = next, now_rest = next_rest;
-    sine += 32;
-    if (k + 1 < steps) {
-      next = __ldg(sine);
-      if constexpr (kRest) next_rest = __ldg(sine + rest);
-    }
-    step<kRest>(sum, now, now_rest, operand);
-    operand += kK * sizeof(__half);
-  }
-}
-
-// The second operand of a product and what it is multiplied with.
-struct Operand {
-  const __half* rows;  // [columns of the product][parity][depth]
-  int64_t rest;        // where the rests are, in halves from `rows`
-  int columns, depth;  // depth of one parity: the pitch is twice that
-};
-
-// C[row, column] = sum over k of sine[row, k] operand[column, k], for kColumns columns from `column0` and all rows.
-//   count(column, parity): how many leading k of that column are there, filled up with zeros to a multiple of 8; what
-//   comes after them counts as zeros.
-//   used: no column of the block has more, a multiple of kK.
-//   writer(row, column)(further, above, below): takes the sums of columns column + further .. + 3 for rows `row` and
-//   its mirror image.
-// A warp takes 16 rows and 8 kEights columns: all of the block's where there are rows enough for all warps, else fewer.
-template <int kEights, class Count, class Writer>
-__device__ void product(const uint4* sines, int tiles, int steps, const Operand& b, int column0, int used, bool split,
-                        Count count, Writer writer) {
-  __shared__ __align__(16) __half shared[kColumns * kPitch];
-  constexpr int kWarpColumns = 8 * kEights, kAcross = kColumns / kWarpColumns;  // warps side by side
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = warp % kAcross * kWarpColumns;
-  // Shared memory holds, of every column, sections of `room` terms: 2 * rest + parity.
-  const int sections = split ? 4 : 2, room = kDepth / sections;
-  const int64_t rest_of_sines = static_cast<int64_t>(2) * tiles * steps * 32;
-  const SharedAddress lane_operand =
-      shared_address(shared + (first + lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8);
-  for (int tile0 = 0; tile0 < tiles; tile0 += kProductWarps / kAcross) {
-    const int tile = tile0 + warp / kAcross;
-    float sum[2][kEights][4] = {};
-    for (int from = 0; from < used; from += room) {
-      const int terms = min(room, used - from);
-      if (tile0 == 0 || used > room) {
-        __syncthreads();
-        for (int column = threadIdx.x / 8; column < kColumns; column += kProductThreads / 8) {
-          const bool there = column0 + column < b.columns;
-          const __half* row = b.rows + static_cast<int64_t>(there ? column0 + column : 0) * 2 * b.depth + from;
-          // Of every 16 columns, 4 t + 2 i + e goes where column 2 t + e of the i-th 8 belongs: then a lane's sums are
-          // those of four neighbours.
-          __half* to = shared + (column / 16 * 16 + column / 2 % 2 * 8 + column / 4 % 4 * 2 + column % 2) * kPitch;
+// The sums over odd and even modes for 16 columns x and eight rows a of both fields, [direction][parity][4].
+template <bool kSplit>
+__device__ __forceinline__ void multiply_draws(float (&sum)[2][2][4], const uint4* sines, int parity_sines,
+                                               int rest_of_sines, const uint4* draws, int rest_of_draws, int steps) {
+  constexpr int kUnroll = kSplit ? 1 : 2;
+#pragma unroll kUnroll
+  for (int step = 0; step < steps; ++step) {
 #pragma unroll
-          for (int parity = 0; parity < 2; ++parity) {
-            const int valid = there ? count(column0 + column, parity) - from : 0;
-            for (int section = parity; section < sections; section += 2)
-#pragma unroll 2
-              for (int k = threadIdx.x % 8 * 8; k < terms; k += 64)
-                copy_eight(to + section * room + k, row + section / 2 * b.rest + parity * b.depth + k, k < valid);
+    for (int parity = 0; parity < 2; ++parity) {
+      const auto add = [&](uint4 sine, uint4 b) {
+        multiply_add(sum[0][parity], sine, b.x, b.y);
+        multiply_add(sum[1][parity], sine, b.z, b.w);
+      };
+      const uint4 *sine_at = sines + parity * parity_sines, *draws_at = draws + parity * 32;
+      const uint4 sine = __ldg(sine_at), b = *draws_at;
+      add(sine, b);
+      if constexpr (kSplit) add(__ldg(sine_at + rest_of_sines), b), add(sine, draws_at[rest_of_draws]);
+    }
+    sines += 32, draws += 64;
+  }
+}
+
+// A block takes eight rows a of B of one parity, for both fields: its warps draw them, each some steps of modes, and
+// multiply them with the sines, each some tiles of 16 columns x. kRoom: steps that fit into shared memory; where more
+// are needed, they are drawn again for every round of tiles.
+template <int kRoom>
+__global__ void __launch_bounds__(kHalfThreads, 5) half_product_kernel(Work w) {
+  __shared__ uint4 shared[kRoom][2][32];  // [step, and rests of steps][parity][lane]
+  const ApplyArgs& args = w.args;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const int count = w.counts[0], eight = blockIdx.x, parity_sines = w.tiles_x * (w.kx / kK) * 32;
+  for (int number = blockIdx.y; number < count; number += gridDim.y) {
+    const Field f = w.fields[number];
+    const int eights = f.ky / 4, parity = 2 * eight >= eights;
+    if (eight >= eights) continue;
+    const int a = (eight - parity * eights / 2) * 16 + lane / 4 * 2 + 1 + parity;
+    const int n = a <= modes(f.cut, args.height) ? row_modes(a, f.cut, args.width) : 0;
+    const int most = __shfl_sync(0xffffffff, n, 0), steps = (most + 2 * kK - 1) / (2 * kK);
+    const int room = f.split ? kRoom / 2 : kRoom;
+    const Stream stream = w.plan(f.row).stream();
+    const FoldedStd folded_std(a, f.cut, args.height, args.width);
+    for (int tile = warp; tile - warp < w.tiles_x; tile += warps) {
+      float sum[2][2][4] = {};  // [direction][parity]
+      for (int from = 0; from < steps; from += room) {
+        const int here = min(room, steps - from);
+        if (tile == warp || steps > room) {
+          __syncthreads();  // the last ones have been used
+          for (int step = warp; step < here; step += warps) {
+            draw(from + step, a, n, f, stream, folded_std,
+                 [&](int parity, bool rest, uint4 words) { shared[rest * room + step][parity][lane] = words; });
           }
+          __syncthreads();
         }
-        wait_for_copies();
+        if (tile >= w.tiles_x) continue;
+        const uint4* sines = w.sine_x + (tile * (w.kx / kK) + from) * 32 + lane;
+        if (f.split)
+          multiply_draws<true>(sum, sines, parity_sines, 2 * parity_sines, &shared[0][0][lane], room * 64, here);
+        else
+          multiply_draws<false>(sum, sines, parity_sines, 2 * parity_sines, &shared[0][0][lane], room * 64, here);
       }
-      if (tile >= tiles) continue;
+      if (tile >= w.tiles_x) continue;
 #pragma unroll
-      for (int parity = 0; parity < 2; ++parity) {
-        const uint4* sine = sines + ((parity * tiles + tile) * steps + from / kK) * 32 + lane;
-        const auto section = [&](int s) { return lane_operand + s * room * static_cast<int>(sizeof(__half)); };
-        if (split) {
-          accumulate<true>(sum[parity], sine, rest_of_sines, section(parity), terms / kK);
-          accumulate<false>(sum[parity], sine, 0, section(2 + parity), terms / kK);
-        } else {
-          accumulate<false>(sum[parity], sine, 0, section(parity), terms / kK);
-        }
-      }
-    }
-    if (tile >= tiles) continue;
+      for (int direction = 0; direction < 2; ++direction) {
+        uint4* out = w.half + (static_cast<int64_t>(number) * 2 + direction) * w.half_words +
+                     (tile * eights + eight) * 32 + lane;
+        const float(&o)[4] = sum[direction][0], (&e)[4] = sum[direction][1];
+        float near[4], far[4];  // columns x, and W - 1 - x
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const auto write = writer(tile * 16 + lane / 4 + 8 * i, column0 + first + lane % 4 * 4);
-#pragma unroll
-      for (int n = 0; n < kEights; n += 2) {
-        const auto four = [&](const float(&s)[kEights][4]) {
-          return float4{s[n][2 * i], s[n][2 * i + 1], s[n + 1][2 * i], s[n + 1][2 * i + 1]};
+        for (int k = 0; k < 4; ++k) near[k] = o[k] + e[k], far[k] = o[k] - e[k];
+        const auto all = [&] {
+          return uint4{halves(near[0], near[1]), halves(near[2], near[3]), halves(far[0], far[1]),
+                       halves(far[2], far[3])};
         };
-        const float4 odd = four(sum[0]), even = four(sum[1]);
-        write(8 * n, float4{odd.x + even.x, odd.y + even.y, odd.z + even.z, odd.w + even.w},
-              float4{odd.x - even.x, odd.y - even.y, odd.z - even.z, odd.w - even.w});
+        out[0] = all();
+        if (f.split) out[w.tiles_x * eights * 32] = all();
       }
     }
   }
 }
 
-union Halves {
-  __half2 two[2];
-  uint2 all;
-};
-
-// Four numbers as halves; what that lost is left in `v`.
-__device__ __forceinline__ void put(__half* to, float4& v) {
-  const Halves h{{__floats2half2_rn(v.x, v.y), __floats2half2_rn(v.z, v.w)}};
-  *reinterpret_cast<uint2*>(to) = h.all;
-  const float2 a = __half22float2(h.two[0]), b = __half22float2(h.two[1]);
-  v = {v.x - a.x, v.y - a.y, v.z - b.x, v.w - b.y};
-}
-
-// Work items: (field, direction, kColumns columns).
-struct Item {
-  int number, direction, column0;
-  __device__ Item(int item, int blocks)
-      : number(item / (2 * blocks)), direction(item / blocks % 2), column0(item % blocks * kColumns) {}
-  // Where its part of an array [fields, 2, size] is.
-  __device__ int64_t at(int64_t size) const { return (static_cast<int64_t>(number) * 2 + direction) * size; }
-};
-
-template <int kEights>
-__global__ void __launch_bounds__(kProductThreads, 2) half_product_kernel(Work w) {
-  const ApplyArgs& args = w.args;
-  const int blocks = (2 * w.ky + kColumns - 1) / kColumns, total = *w.field_count * 2 * blocks;
-  for (int i = blockIdx.x; i < total; i += gridDim.x) {
-    const Item item(i, blocks);
-    const Field f = w.fields[item.number];
-    if (item.column0 >= 2 * f.ky) continue;
-    const int rows = modes(f.cut, args.height), width = args.width;
-    // Column parity * ky + i is mode 2 i + 1 + parity of the vertical axis; its disc holds so many horizontal ones.
-    const auto mode = [&](int column) { return column % f.ky * 2 + 1 + column / f.ky; };
-    const auto count = [&](int column, int parity) {
-      const int a = mode(column);
-      return a > rows ? 0 : (row_modes(a, f.cut, width) + 1 - parity) / 2;
-    };
-    const bool both = item.column0 < f.ky && item.column0 + kColumns > f.ky;  // parities
-    const int most = row_modes(both ? 1 : mode(item.column0), f.cut, width);
-    const Operand b{w.coefficients + item.at(w.field_halves), int64_t(4) * f.ky * f.kx, 2 * f.ky, f.kx};
-    __half* out = w.half + item.at(w.half_halves);
-    const int64_t rest = static_cast<int64_t>(width) * 2 * f.ky;
-    product<kEights>(w.sine_x, w.tiles_x, w.kx / kK, b, item.column0, parity_pad(most), f.split != 0, count,
-                     [&](int x, int column) {
-                       __half* upper = out + static_cast<int64_t>(x) * 2 * f.ky + column;
-                       __half* lower = out + static_cast<int64_t>(width - 1 - x) * 2 * f.ky + column;
-                       const int room = x < (width + 1) / 2 ? 2 * f.ky - column : 0;
-                       return [=](int further, float4 above, float4 below) {
-                         if (further >= room) return;
-                         put(upper + further, above);
-                         put(lower + further, below);
-                         if (f.split) put(upper + rest + further, above), put(lower + rest + further, below);
-                       };
-                     });
+// The sums over odd and even modes for 16 rows y and four times eight columns, [parity][eight][4].
+template <bool kSplit>
+__device__ __forceinline__ void multiply(float (&sum)[2][4][4], const uint4* sines, int parity_sines, int rest_of_sines,
+                                         const uint4* half, int parity_half, int rest_of_half, int steps) {
+  constexpr int kUnroll = kSplit ? 1 : 2;
+#pragma unroll kUnroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int parity = 0; parity < 2; ++parity) {
+      const auto add = [&](uint4 sine, uint4 b0, uint4 b1) {
+        multiply_add(sum[parity][0], sine, b0.x, b1.x);
+        multiply_add(sum[parity][1], sine, b0.y, b1.y);
+        multiply_add(sum[parity][2], sine, b0.z, b1.z);
+        multiply_add(sum[parity][3], sine, b0.w, b1.w);
+      };
+      const uint4 *sine_at = sines + parity * parity_sines, *half_at = half + parity * parity_half;
+      const uint4 sine = __ldg(sine_at), b0 = __ldg(half_at), b1 = __ldg(half_at + 32);
+      add(sine, b0, b1);
+      if constexpr (kSplit) {
+        add(__ldg(sine_at + rest_of_sines), b0, b1);
+        add(sine, __ldg(half_at + rest_of_half), __ldg(half_at + rest_of_half + 32));
+      }
+    }
+    sines += 32, half += 64;
   }
 }
 
-template <int kEights>
-__global__ void __launch_bounds__(kProductThreads, 2) shift_kernel(Work w) {
+// Shifts in single or half precision: four neighbours at a multiple of 4, or up to four in either direction.
+__device__ __forceinline__ void store_four(float* field, bool wide, int at, float4 v) {
+  if (wide) {
+    *reinterpret_cast<float4*>(field + at) = v;
+  } else {
+    const uint32_t first = halves(v.x, v.y), second = halves(v.z, v.w);
+    *reinterpret_cast<uint2*>(reinterpret_cast<__half*>(field) + at) = {first, second};
+  }
+}
+__device__ __noinline__ void store_some(float* field, bool wide, int at, int next, int count, float4 v) {
+  const float all[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i, at += next) {
+    if (i >= count) return;
+    if (wide)
+      field[at] = all[i];
+    else
+      reinterpret_cast<__half*>(field)[at] = __float2half_rn(all[i]);
+  }
+}
+
+// A block takes 16 columns x and their mirror images, W - 1 - x, of one field; its warps take tiles of 16 rows y and
+// theirs. The sines of x are in such an order that a lane gets four neighbouring columns.
+__global__ void __launch_bounds__(kShiftThreads, 4) shift_kernel(Work w) {
   const ApplyArgs& args = w.args;
-  const int blocks = (args.width + kColumns - 1) / kColumns, total = *w.field_count * 2 * blocks;
-  for (int i = blockIdx.x; i < total; i += gridDim.x) {
-    const Item item(i, blocks);
-    const Field f = w.fields[item.number];
-    const Operand b{w.half + item.at(w.half_halves), static_cast<int64_t>(args.width) * 2 * f.ky, args.width, f.ky};
-    const float pixels = f.strength * static_cast<float>(item.direction ? args.width : args.height);
-    float* out = w.shift + item.at(w.pixels);
-    product<kEights>(
-        w.sine_y, w.tiles_y, w.ky / kK, b, item.column0, f.ky, f.split != 0, [&](int, int) { return f.ky; },
-        [&](int y, int x) {
-          const int64_t upper = static_cast<int64_t>(y) * w.pitch + x,
-                        lower = static_cast<int64_t>(args.height - 1 - y) * w.pitch + x;
-          const int room = y < (args.height + 1) / 2 ? args.width - x : 0;
-          return [=](int further, float4 above, float4 below) {
-            if (further >= room) return;
-            const auto times = [=](float4 d) { return float4{d.x * pixels, d.y * pixels, d.z * pixels, d.w * pixels}; };
-            above = times(above), below = times(below);
-            if (f.wide) {
-              *reinterpret_cast<float4*>(out + upper + further) = above;
-              *reinterpret_cast<float4*>(out + lower + further) = below;
-            } else {
-              put(reinterpret_cast<__half*>(out) + upper + further, above);
-              put(reinterpret_cast<__half*>(out) + lower + further, below);
-            }
-          };
-        });
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const int height = args.height, width = args.width, count = w.counts[0];
+  const int direction = blockIdx.x >= w.tiles_x, tile_x = blockIdx.x - direction * w.tiles_x;
+  for (int number = blockIdx.y; number < count; number += gridDim.y) {
+    const Field f = w.fields[number];
+    const int eights = f.ky / 4, steps = f.ky / kK, parity_sines = w.tiles_y * (w.ky / kK) * 32;
+    const uint4* half = w.half + (int64_t(2) * number + direction) * w.half_words + tile_x * eights * 32 + lane;
+    const float pixels = f.strength * static_cast<float>(direction ? width : height);
+    float* field = w.shift + (int64_t(2) * number + direction) * w.pixels;
+    for (int tile = threadIdx.x / 32; tile < w.tiles_y; tile += warps) {
+      float sum[2][4][4] = {};
+      const uint4* sines = w.sine_y + tile * (w.ky / kK) * 32 + lane;
+      const int parity_half = eights / 2 * 32, rest_of_half = w.tiles_x * eights * 32;
+      if (f.split)
+        multiply<true>(sum, sines, parity_sines, 2 * parity_sines, half, parity_half, rest_of_half, steps);
+      else
+        multiply<false>(sum, sines, parity_sines, 2 * parity_sines, half, parity_half, rest_of_half, steps);
+      const int x = tile_x * 16 + lane % 4 * 4;  // of so many columns, of which the middle one has no mirror image:
+      const int columns = min(4, (width + 1) / 2 - x), mirrored = min(4, width / 2 - x);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {  // rows g and g + 8
+        const int y = tile * 16 + lane / 4 + 8 * k;
+        const auto store = [&](int row, float sign) {
+          float v[8];  // columns x .. x + 3, W - 1 - x .. W - 4 - x
+#pragma unroll
+          for (int c = 0; c < 8; ++c)
+            v[c] = pixels * fmaf(sign, sum[1][c / 2][2 * k + c % 2], sum[0][c / 2][2 * k + c % 2]);
+          const int at = row * w.pitch + x, far = row * w.pitch + width - 1 - x;
+          if (columns == 4 && width % 4 == 0) {
+            store_four(field, f.wide, at, {v[0], v[1], v[2], v[3]});
+            store_four(field, f.wide, far - 3, {v[7], v[6], v[5], v[4]});
+          } else {
+            store_some(field, f.wide, at, 1, columns, {v[0], v[1], v[2], v[3]});
+            store_some(field, f.wide, far, -1, mirrored, {v[4], v[5], v[6], v[7]});
+          }
+        };
+        if (y < (height + 1) / 2) store(y, 1.f);
+        if (y < height / 2) store(height - 1 - y, -1.f);
+      }
+    }
   }
 }
 
 }  // namespace
 
 void fields(const Work& w, cudaStream_t stream) {
-  coefficient_kernel<<<w.processors * 16, kCoefficientThreads, 0, stream>>>(w);
-  if (w.tiles_x > 2)
-    half_product_kernel<8><<<w.processors * 4, kProductThreads, 0, stream>>>(w);
+  const auto blocks = [&](int across, int threads) {  // some for every field, and enough to fill the GPU
+    return dim3(across, (w.processors * 2048 / threads + across - 1) / across);
+  };
+  const int half_threads = 32 * std::min(kHalfThreads / 32, w.tiles_x);
+  const dim3 half_blocks = blocks(w.ky / 4, half_threads);
+  if (w.kx / kK <= 8)
+    half_product_kernel<16><<<half_blocks, half_threads, 0, stream>>>(w);
   else
-    half_product_kernel<2><<<w.processors * 4, kProductThreads, 0, stream>>>(w);
-  if (w.tiles_y > 2)
-    shift_kernel<8><<<w.processors * 4, kProductThreads, 0, stream>>>(w);
-  else
-    shift_kernel<2><<<w.processors * 4, kProductThreads, 0, stream>>>(w);
+    half_product_kernel<32><<<half_blocks, half_threads, 0, stream>>>(w);
+  const int shift_threads = 32 * std::min(kShiftThreads / 32, w.tiles_y);
+  const dim3 shift_blocks = blocks(2 * w.tiles_x, shift_threads);
+  shift_kernel<<<shift_blocks, shift_threads, 0, stream>>>(w);
 }
 
 }  // namespace prime

@@ -11,9 +11,10 @@ struct Patch {
 
 struct Place {
   int x, y;  // of the first pixel; x is even
+  __device__ Place(int x, int y) : x(x), y(y) {}
   __device__ explicit Place(const Work& w) {
     const int at = blockIdx.x * kThreads + threadIdx.x, strip = __umulhi(at, w.per_pair);  // at / pairs
-    x = 2 * (at - strip * w.pairs), y = kStrip * strip;  // threads past the end do as the others, and write nothing
+    x = 2 * (at - strip * w.pairs), y = kRows * strip;  // threads past the end do as the others, and write nothing
   }
 };
 
@@ -50,23 +51,25 @@ __device__ __forceinline__ void filter_3x3(Patch& p, const Source& s, Place o, c
 #pragma unroll
       for (int c = 0; c < 3; ++c) p.v[r][i][c] = -sum;
   const bool begins = o.x == 0, alone = o.x + 1 >= s.width, ends = o.x + 2 >= s.width;
+  const uint2* first = s.pixels + (o.y - 1) * s.pitch + o.x;
+  uint4 middle[kStrip + 2];  // all asked for at once
+  uint2 before[kStrip + 2], after[kStrip + 2];
 #pragma unroll
-  for (int r = -1; r <= kStrip; ++r) {
-    const int y = o.y + r;
-    const uint2* row = s.pixels + y * s.pitch + o.x;
-    const uint2 black = {kBlack, kBlack};
-    uint2 before = black, left = black, right = black, after = black;
-    if (y >= 0 && y < s.height) {
-      const uint4 two = __ldg(reinterpret_cast<const uint4*>(row));
-      left = {two.x, two.y};
-      if (!alone) right = {two.z, two.w};
-      if (!begins) before = __ldg(row - 1);
-      if (!ends) after = __ldg(row + 2);
-    }
-    const Raw column[4] = {decode(before), decode(left), decode(right), decode(after)};
+  for (int r = 0; r < kStrip + 2; ++r) {
+    const uint2* row = first + r * s.pitch;
+    before[r] = after[r] = {kBlack, kBlack}, middle[r] = {kBlack, kBlack, kBlack, kBlack};
+    if (r == 0 ? o.y == 0 : o.y + r > s.height) continue;
+    middle[r] = __ldg(reinterpret_cast<const uint4*>(row));
+    if (!begins) before[r] = __ldg(row - 1);
+    if (!ends) after[r] = __ldg(row + 2);
+  }
+#pragma unroll
+  for (int r = 0; r < kStrip + 2; ++r) {
+    const uint2 right = alone ? uint2{kBlack, kBlack} : uint2{middle[r].z, middle[r].w};
+    const Raw column[4] = {decode(before[r]), decode({middle[r].x, middle[r].y}), decode(right), decode(after[r])};
 #pragma unroll
     for (int out = 0; out < kStrip; ++out) {
-      const int ky = r - out + 1;
+      const int ky = r - out;
       if (ky < 0 || ky > 2) continue;
 #pragma unroll
       for (int kx = 0; kx < 3; ++kx)
@@ -107,101 +110,113 @@ __device__ __forceinline__ void clip(Patch& p) {
       for (int c = 0; c < 3; ++c) p.v[r][i][c] = __saturatef(p.v[r][i][c]);
 }
 
-// Where to read along one axis, clamped to the image: how far away is a pixel that has a next one, and that one's
-// weight. `before` and `after`: pixels to the two ends of the axis. The fraction is taken from the shift alone: at
-// pixel 4000 a float32 sum would lose half its digits.
-__device__ __forceinline__ int displaced(float shift, float before, float after, float& next) {
-  const float t = fminf(fmaxf(-shift, -before), after), whole = fminf(floorf(t), after - 1.f);
-  next = t - whole;
-  return static_cast<int>(whole);
+// Where to read along one axis, clamped to the image: how far away is a pixel that has a next one, as kMagic and that,
+// and the next one's weight. `before` and `after`: pixels to the two ends of the axis. The fraction is taken from the
+// shift alone: at pixel 4000 a float32 sum would lose half its digits.
+constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: a sum with it is a whole number, in its low bits
+__device__ __forceinline__ float displaced(float shift, float before, float after, float& next) {
+  const float whole = fminf(fmaxf(__fadd_rd(-shift, kMagic), kMagic - before), kMagic - 1.f + after);
+  next = __saturatef(-shift - (whole - kMagic));
+  return whole;
 }
 
-template <bool kWide>
-__device__ __forceinline__ void displace(Patch& p, const Source& s, Place o, const float* field, int64_t pixels) {
-  using Two = std::conditional_t<kWide, float2, __half2>;
-  using One = std::conditional_t<kWide, float, __half>;
-  const One* down = reinterpret_cast<const One*>(field);
-  const One* right = reinterpret_cast<const One*>(field + pixels);
-  Two shift[kStrip][2];  // all asked for at once
+__device__ __forceinline__ float2 floats(float2 v) { return v; }
+__device__ __forceinline__ float2 floats(__half2 v) { return __half22float2(v); }
+
+// Shifts of a patch, [row][down, right], of two columns each.
+template <class TwoShifts>
+__device__ __forceinline__ void read_shifts(float2 (&shift)[kStrip][2], const float* field, int64_t pixels, int width,
+                                            Place o, int height) {
+  TwoShifts all[kStrip][2];  // all asked for at once
 #pragma unroll
-  for (int r = 0; r < kStrip; ++r) {
-    const int at = min(o.y + r, s.height - 1) * s.pitch + o.x;
-    shift[r][0] = __ldg(reinterpret_cast<const Two*>(down + at));
-    shift[r][1] = __ldg(reinterpret_cast<const Two*>(right + at));
+  for (int i = 0; i < 2 * kStrip; ++i) {
+    const int at = min(o.y + i / 2, height - 1) * width + o.x;
+    all[i / 2][i % 2] = __ldg(reinterpret_cast<const TwoShifts*>(field + i % 2 * pixels) + at / 2);
   }
-  const auto floats = [](Two v) {
-    if constexpr (kWide)
-      return v;
-    else
-      return __half22float2(v);
-  };
+#pragma unroll
+  for (int i = 0; i < 2 * kStrip; ++i) shift[i / 2][i % 2] = floats(all[i / 2][i % 2]);
+}
+
+__device__ __forceinline__ void displace(Patch& p, const Source& s, Place o, const float* field, bool wide,
+                                         int64_t pixels) {
+  float2 shift[kStrip][2];
+  if (wide)
+    read_shifts<float2>(shift, field, pixels, s.pitch, o, s.height);
+  else
+    read_shifts<__half2>(shift, field, pixels, s.pitch, o, s.height);
   const float left = static_cast<float>(o.x), over = static_cast<float>(s.width - 1) - left;
 #pragma unroll
   for (int r = 0; r < kStrip; ++r) {
     const int y = min(o.y + r, s.height - 1);
     const float above = static_cast<float>(y), below = static_cast<float>(s.height - 1) - above;
-    const float2 dy = floats(shift[r][0]), dx = floats(shift[r][1]);
+    const float2 dy = shift[r][0], dx = shift[r][1];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float next_y, next_x;
-      const int y_off = displaced(i ? dy.y : dy.x, above, below, next_y);
-      const int x_off = displaced(i ? dx.y : dx.x, left + i, over - i, next_x);
-      const uint2* corner = s.pixels + static_cast<unsigned>(y * s.pitch + o.x + i + y_off * s.pitch + x_off);
+      const int down_by = bits(displaced(i ? dy.y : dy.x, above, below, next_y)) - bits(kMagic);
+      const int right_by = bits(displaced(i ? dx.y : dx.x, left + i, over - i, next_x)) - bits(kMagic);
+      const uint2* corner = s.pixels + static_cast<unsigned>((y + down_by) * s.pitch + o.x + i + right_by);
       const Raw a = decode(__ldg(corner)), b = decode(__ldg(corner + 1)), c = decode(__ldg(corner + s.pitch)),
                 d = decode(__ldg(corner + s.pitch + 1));
+      // The weights carry from_raw's factor, and their sum takes its 1 off.
+      const float lower = next_y * kUp, upper = kUp - lower, right_lower = next_x * lower, right_upper = next_x * upper;
+      const float left_lower = lower - right_lower, left_upper = upper - right_upper;
 #pragma unroll
-      for (int k = 0; k < 3; ++k) {
-        const float upper = fmaf(next_x, b.c[k] - a.c[k], a.c[k]), lower = fmaf(next_x, d.c[k] - c.c[k], c.c[k]);
-        p.v[r][i][k] = from_raw(fmaf(next_y, lower - upper, upper));
-      }
+      for (int k = 0; k < 3; ++k)
+        p.v[r][i][k] = fmaf(right_lower, d.c[k],
+                            fmaf(left_lower, c.c[k], fmaf(right_upper, b.c[k], fmaf(left_upper, a.c[k], -kUp))));
     }
   }
 }
 
-// Functions of their own, because they are long, rarely run, and would be repeated for every pixel of a patch.
+// Long and rarely run: functions of their own, the second on a copy of the patch in memory.
 __device__ __noinline__ float wide_color(float x, const float* coefficients, int first, int count) {
   return color_map(x, coefficients, first, count);
 }
-__device__ __noinline__ float noise(Stream stream, int chain, int j, int row, int x, int width) {
-  const int blocks = run_blocks(width), lane = x / blocks;
-  const auto z =
-      normals(stream.block<uint32_t>(static_cast<uint32_t>(row) * kRun + x % blocks, chain, j, Purpose::noise));
-  return lane == 0 ? z.z[0] : lane == 1 ? z.z[1] : lane == 2 ? z.z[2] : z.z[3];
-}
-
-// A color step on values of channel c.
-template <int N>
-__device__ __forceinline__ void color(float* (&x)[N], const Step& s, int c) {
-  if (s.count <= kPolynomial) return color_polynomial(x, s.parameters + c * kPolynomialWords);
-#pragma unroll
-  for (int i = 0; i < N; ++i) *x[i] = wide_color(*x[i], s.parameters + c * s.count, s.first, s.count);
+__device__ __noinline__ void rare_step(Patch& p, Step s, Stream stream, int chain, int height, int x, int y) {
+  for (int r = 0; r < kStrip; ++r)
+    for (int c = 0; c < 3; ++c) {
+      float &left = p.v[r][0][c], &right = p.v[r][1][c];
+      if (s.primitive == kColor) {
+        left = wide_color(left, s.parameters + c * s.count, s.first, s.count);
+        right = wide_color(right, s.parameters + c * s.count, s.first, s.count);
+      } else {
+        const uint32_t counter = static_cast<uint32_t>(c * height + y + r) * kRun + x / 4;
+        const auto z = normals(stream.block<uint32_t>(counter, chain, s.slot, Purpose::noise));
+        left = __saturatef(fmaf(s.strength, x % 4 ? z.z[2] : z.z[0], left));
+        right = __saturatef(fmaf(s.strength, x % 4 ? z.z[3] : z.z[1], right));
+      }
+    }
 }
 
 __device__ __forceinline__ void pointwise(Patch& p, const Work& w, Place o, int unit, const Step& s) {
-  if (s.primitive == kColor) {
-#pragma unroll
-    for (int c = 0; c < 3; ++c) {
-      float* x[2 * kStrip];
-#pragma unroll
-      for (int i = 0; i < 2 * kStrip; ++i) x[i] = &p.v[i / 2][i % 2][c];
-      color(x, s, c);
-    }
+  if (s.primitive != kColor || s.count > kPolynomial) {
+    Patch copy = p;
+    const int chain = unit % w.args.chains;
+    rare_step(copy, s, w.plan(unit / w.args.chains).stream(), chain, w.args.height, o.x, o.y);
+    p = copy;
     return;
   }
-  const Stream stream = w.plan(unit / w.args.chains).stream();
 #pragma unroll
-  for (int i = 0; i < kStrip * 6; ++i) {
-    float& x = p.v[i / 6][i / 3 % 2][i % 3];
-    const int row = i % 3 * w.args.height + o.y + i / 6;
-    x = __saturatef(
-        fmaf(s.strength, noise(stream, unit % w.args.chains, s.slot, row, o.x + i / 3 % 2, w.args.width), x));
+  for (int c = 0; c < 3; ++c) {
+    float* x[2 * kStrip];
+#pragma unroll
+    for (int i = 0; i < 2 * kStrip; ++i) x[i] = &p.v[i / 2][i % 2][c];
+    color_polynomial(x, s.parameters + c * kPolynomialWords);
   }
 }
 
-// What color steps make of the 256 values of a byte, by the whole block.
+// What color steps make of the 256 values of a byte.
 using Table = float[3][256];
-__device__ __forceinline__ void tabulate(Table& table, const Step* steps, const Pass& pass) {
+
+// Makes the table of a pass without a filter or displacement, if it can have one: bytes and colors. All threads of the
+// block come here; returns whether there is a table.
+__device__ __forceinline__ bool tabulate(Table& table, const Work& w, int unit, const Pass& pass) {
   static_assert(kThreads == 256, "a thread a byte");
+  if (pass.op != kIdentity || w.args.in_type != DType::u8) return false;
+  const Step* steps = w.steps + unit * w.args.depth;
+  for (int j = pass.first; j < pass.last; ++j)
+    if (steps[j].primitive != kColor) return false;
   __syncthreads();  // nobody still reads another chain's table
   float x[3];
 #pragma unroll
@@ -210,20 +225,26 @@ __device__ __forceinline__ void tabulate(Table& table, const Step* steps, const 
     const Step s = steps[j];
 #pragma unroll
     for (int c = 0; c < 3; ++c) {
-      float* one[1] = {&x[c]};
-      color(one, s, c);
+      if (s.count > kPolynomial) {
+        x[c] = wide_color(x[c], s.parameters + c * s.count, s.first, s.count);
+      } else {
+        float* one[1] = {&x[c]};
+        color_polynomial(one, s.parameters + c * kPolynomialWords);
+      }
     }
   }
 #pragma unroll
   for (int c = 0; c < 3; ++c) table[c][threadIdx.x] = x[c];
   __syncthreads();
+  return true;
 }
 
-// A pass of a unit's chain, on this thread's pixels. All threads of the block come here.
+// A pass of a unit's chain, on this thread's pixels.
 template <bool k3x3>
-__device__ __forceinline__ void run_pass(Patch& p, const Work& w, Place o, int unit, const Pass& pass, Table& table) {
-  const Step* steps = w.steps + unit * w.args.depth;
+__device__ __forceinline__ void run_pass(Patch& p, const Work& w, Place o, int unit, const Pass& pass,
+                                         const Table& table, bool tabulated) {
   const Source source{pass.source, w.args.height, w.args.width, w.pitch};
+  if (tabulated) return read(p, source, o, [&](int c, float raw) { return table[c][level(raw)]; });
   if (pass.op == kSpectral) {
     const float* taps = static_cast<const float*>(pass.operand);
     if constexpr (k3x3)
@@ -232,20 +253,11 @@ __device__ __forceinline__ void run_pass(Patch& p, const Work& w, Place o, int u
       filter_any(p, source, o, taps, w.args.filter);
     clip(p);
   } else if (pass.op == kSpatial) {
-    const float* field = static_cast<const float*>(pass.operand);
-    if (pass.wide)
-      displace<true>(p, source, o, field, w.pixels);
-    else
-      displace<false>(p, source, o, field, w.pixels);
+    displace(p, source, o, static_cast<const float*>(pass.operand), pass.wide, w.pixels);
   } else {
-    bool bytes = w.args.in_type == DType::u8;  // such a pass comes first
-    for (int j = pass.first; j < pass.last; ++j) bytes &= steps[j].primitive == kColor;
-    if (bytes) {
-      tabulate(table, steps, pass);
-      return read(p, source, o, [&](int c, float raw) { return table[c][level(raw)]; });
-    }
     read(p, source, o, [](int, float raw) { return nearest(raw - 1.f); });
   }
+  const Step* steps = w.steps + unit * w.args.depth;
   for (int j = pass.first; j < pass.last; ++j) pointwise(p, w, o, unit, steps[j]);
 }
 

@@ -12,7 +12,8 @@
 
 namespace prime {
 
-constexpr int kStrip = 4;             // a thread makes two columns of so many rows
+constexpr int kStrip = 2;             // a thread makes two columns of so many rows at a time,
+constexpr int kRows = 4;              // and of so many in all
 constexpr int kThreads = 256;         // of the kernels that go over pixels
 constexpr int kK = 16;                // depth of a tensor-core product
 constexpr int kPolynomial = 21;       // a color band of at most so many frequencies is evaluated as polynomials
@@ -43,11 +44,11 @@ struct alignas(16) Chain {
 // One spatial slot of the chunk. Its displacement field is D = S_y B S_x^T (core/primitives.h). Modes are kept in two
 // halves, odd frequencies first: sines of odd frequencies are even about the middle of the grid and the others odd, so
 // products are needed for half of the rows only.
-struct Field {
-  int unit, slot, cut;
-  int ky, kx;  // parity_pad of the modes along each axis
-  int split;   // coefficients and half products have a second half-precision number for the rest
-  int wide;    // shifts of pixels and more: the field is kept in single precision
+struct alignas(16) Field {
+  int row, chain, slot, cut;
+  int ky;     // parity_pad of the vertical modes
+  int split;  // coefficients and half products have a second half-precision number for the rest
+  int wide;   // shifts of pixels and more: the field is kept in single precision
   float strength;
 };
 
@@ -58,14 +59,14 @@ struct Work {
   ApplyArgs args;
   int views, images;  // views of every image; images of this chunk
   int64_t first_image;
-  int processors;                     // of the GPU
-  int pairs, pitch;                   // of pixels in a row; pixels of a row in the workspace, a multiple of 4
-  uint32_t per_pair;                  // 2^32 / pairs, rounded up
-  int ky, kx;                         // as in Field, for the largest cut
-  int tiles_y, tiles_x;               // of 16 rows, of one half of an axis
-  int64_t pixels;                     // of an image in the workspace
-  int64_t field_halves, half_halves;  // room of a Field's coefficients and half products, each for one direction
-  int parameters;                     // floats of a slot
+  int processors;        // of the GPU
+  int pairs, pitch;      // of pixels in a row; pixels of a row in the workspace, a multiple of 4
+  uint32_t per_pair;     // 2^32 / pairs, rounded up
+  int ky, kx;            // parity_pad of the modes along each axis, for the largest cut
+  int tiles_y, tiles_x;  // of 16 rows, of one half of an axis
+  int64_t pixels;        // of an image in the workspace
+  int64_t half_words;    // room of a Field's half products for one direction, in uint4
+  int parameters;        // floats of a slot
   // All in the workspace, [shape]:
   uint4 *sine_y, *sine_x;  // [2: value, rest][2: parity][tiles][k / 16][32 lanes]: operands of the products
   uint2* packed;           // [images, H, pitch] pixels, see pixels.cuh
@@ -75,10 +76,11 @@ struct Work {
   Step* steps;             // [units, depth]
   float* parameter;        // [units, depth, parameters]
   Field* fields;           // [units x depth]
-  int* field_count;        // [1]
+  int* counts;             // [depth]: of fields, and of units that have a first, second, ... pass before their last
+  int* to_do;              // [depth - 1, units]: those units
   float* shift;            // [fields, 2, H, pitch] float, or __half in the first half
-  __half* coefficients;    // [fields, 2, field_halves], where the shifts will be
-  __half* half;            // [fields, 2, half_halves], where the chains' images will be
+  uint4* half;             // [fields, 2, half_words], where the chains' images will be: [2: value, rest][tiles_x]
+                           // [ky / 4: eight modes][32 lanes], operands of the products
 
   __host__ __device__ int units() const { return images * views * args.chains; }
   __device__ int64_t global_row(int row) const { return row / images * args.images + first_image + row % images; }

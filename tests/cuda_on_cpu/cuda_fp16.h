@@ -56,6 +56,11 @@ inline float2 __half22float2(__half2 h) { return {__half2float(h.x), __half2floa
 using std::max;
 using std::min;
 inline float __saturatef(float x) { return x > 0.f ? (x < 1.f ? x : 1.f) : 0.f; }
+inline float __fadd_rd(float a, float b) {
+  const double exact = static_cast<double>(a) + b;
+  const float sum = static_cast<float>(exact);
+  return sum > exact ? nextafterf(sum, -INFINITY) : sum;
+}
 inline float __sinf(float x) { return sinf(x); }
 inline float __cosf(float x) { return cosf(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(uint64_t(a) * b >> 32); }
@@ -190,4 +195,11 @@ using emulated::gridDim;
 using emulated::threadIdx;
 
 inline void __syncthreads() { emulated::meet(emulated::block.all); }
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  uint64_t word = 0;
+  memcpy(&word, &value, sizeof value);
+  memcpy(&value, emulated::show({word}) + 8 * lane, sizeof value);
+  return value;
+}
 inline void __syncwarp() { emulated::meet(emulated::block.warps[emulated::block.current / 32]); }

@@ -4,16 +4,10 @@
 
 namespace prime {
 
-using SharedAddress = uintptr_t;
-inline SharedAddress shared_address(const void* p) { return reinterpret_cast<SharedAddress>(p); }
-
 inline float root(float x) { return sqrtf(x); }
 inline float reciprocal(float x) { return 1.f / x; }
-
-inline void copy_eight(__half* to, const __half* from, bool there) {
-  for (int i = 0; i < 8; ++i) to[i] = there ? from[i] : __half{};
-}
-inline void wait_for_copies() { __syncthreads(); }
+inline float inverse_root(float x) { return 1.f / sqrtf(x); }
+inline float logarithm(float x) { return logf(x); }
 
 inline __half half_of(uint64_t word, int i) {
   const uint16_t bits = static_cast<uint16_t>(word >> 16 * i);
@@ -36,17 +30,6 @@ inline void multiply_add(float (&sum)[4], uint4 a, uint32_t b0, uint32_t b1) {
   const int lane = threadIdx.x % 32;
   for (int i = 0; i < 4; ++i)
     for (int k = 0; k < 16; ++k) sum[i] += left(lane / 4 + i / 2 * 8, k) * right(k, lane % 4 * 2 + i % 2);
-}
-
-// Row r of block i is at the address of lane 8 i + r; lane 4 g + t gets numbers 2 t and 2 t + 1 of row g of each block.
-template <int offset>
-uint4 load_matrices(SharedAddress row) {
-  const uint64_t* lanes = emulated::show({row + offset});
-  const int lane = threadIdx.x % 32;
-  uint32_t words[4];
-  for (int i = 0; i < 4; ++i)
-    memcpy(&words[i], reinterpret_cast<const char*>(lanes[(8 * i + lane / 4) * 8]) + lane % 4 * 4, 4);
-  return {words[0], words[1], words[2], words[3]};
 }
 
 }  // namespace prime
