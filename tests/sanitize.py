@@ -29,6 +29,12 @@ def main() -> None:
                     prime_dali.apply(given, plan, flip=flip)
                     prime_dali.apply(given, plan, mean=(0.5,) * 3, std=(0.2,) * 3, out_dtype=torch.float16)
                     calls += 2
+    for size in ((8, 530), (8, 1100)):  # many modes
+        images = torch.rand(2, 3, *size, device="cuda")
+        for strength in (0.001, 0.05):  # small shifts and large ones
+            plan = prime_dali.Plan.build([[[("spatial", strength, size[1])]]] * 2, size=size)
+            prime_dali.apply(images, plan.torch("cuda"))
+            calls += 1
     torch.cuda.synchronize()
     print(f"{calls} calls")
 
