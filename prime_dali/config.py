@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -116,6 +115,8 @@ class PrimeConfig:
             _arguments.amplitude("noise_std", self.noise_std)
         elif "noise" in self.primitives:
             raise ValueError("noise_std: expected a number when 'noise' is among the primitives, got None")
+        # Not a cached property: torch.compile cannot trace the lock that Python 3.10 and 3.11 have there.
+        object.__setattr__(self, "_law", self._law_of_all_sizes())
 
     def replace(self, **changes: Any) -> PrimeConfig:
         """A copy with some fields changed.
@@ -150,7 +151,7 @@ class PrimeConfig:
         cut = self.color_cut_max if self.color_cut is None else self.color_cut
         return cut if self.color_band is None else min(cut, self.color_band)
 
-    @functools.cached_property
+    @property
     def _variant(self) -> tuple[bool, bool, str, str]:
         """Identity, random depth, spatial law and blend, from ``mixing`` where they are not set."""
         own = (self.include_identity, self.random_depth, self.spatial_law, self.blend)
@@ -161,10 +162,9 @@ class PrimeConfig:
 
     def law(self, height: int, width: int) -> list[float]:
         """The numbers of ``struct Law`` in csrc/core/plan.h, in its order, for images of this size (pixels)."""
-        return [float(height), float(width), *self._law]
+        return [float(height), float(width), *self._law]  # type: ignore[attr-defined]
 
-    @functools.cached_property
-    def _law(self) -> tuple[float, ...]:
+    def _law_of_all_sizes(self) -> tuple[float, ...]:
         """The part of :meth:`law` that is the same for all sizes."""
         identity, random_depth, spatial_law, blend = self._variant
         fields = (

@@ -166,7 +166,8 @@ def test_a_batch_larger_than_memory(device: str) -> None:
 def test_compiled_training_step(device: str) -> None:
     """A step that holds PRIME, in one graph, in bfloat16 and channels last: the loss is that of the eager step."""
     images, index = make_images(6, *SIZE, torch.uint8).to(device), torch.arange(6, device=device)
-    augment = PRIME("imagenet", mean=(0.5,) * 3, std=(0.2,) * 3, out_dtype=torch.bfloat16)
+    config = preset("imagenet").replace(depth=2)  # never used before: nothing of it has been computed yet
+    augment = PRIME(config, mean=(0.5,) * 3, std=(0.2,) * 3, out_dtype=torch.bfloat16)
     model = torch.nn.Conv2d(3, 4, 3).to(device, torch.bfloat16, memory_format=torch.channels_last)
 
     def loss(images: torch.Tensor, epoch: torch.Tensor) -> torch.Tensor:
