@@ -50,32 +50,53 @@ __device__ __forceinline__ void read_two(float (&v)[2][3], const Work& w, int im
   for (int i = 0; i < 6; ++i) v[i / 3][i % 3] = load(a, at + i / 3 * next + i % 3 * s.c);
 }
 
-// Two pixels of the output, or one where the row ends.
-__device__ __forceinline__ void write_two(const float (&v)[2][3], const ApplyArgs& a, Writing writing, int64_t offset,
-                                          int y, int x, bool flip) {
+using Mix = float[kRows * 6][kThreads];  // [row, column, channel][thread]
+
+__device__ __forceinline__ float normalised(const ApplyArgs& a, float y, int c) {
+  return fmaf(y, a.scale[c], -a.mean[c] * a.scale[c]);
+}
+
+// Writes this thread's pixels into planes, or one by one.
+__device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Place o, Writing writing, int64_t offset,
+                                             bool flip) {
+  const ApplyArgs& a = w.args;
   const Strides s = a.out_strides;
-  offset += y * s.h;
-  if (writing == Writing::scalar) {
+  offset += o.y * s.h;
+#pragma unroll 1
+  for (int r = 0; r < kRows && o.y + r < a.height; ++r, offset += s.h) {
+    float v[6];
 #pragma unroll
-    for (int i = 0; i < 6; ++i) {
-      const int column = x + i / 3;
-      if (column < a.width)
-        store(a, offset + i % 3 * s.c + (flip ? a.width - 1 - column : column) * s.w, v[i / 3][i % 3]);
+    for (int i = 0; i < 6; ++i) v[i] = normalised(a, mix[r * 6 + i][threadIdx.x], i % 3);
+    if (writing == Writing::planes) {
+#pragma unroll
+      for (int c = 0; c < 3; ++c)
+        store_two(a, offset + c * s.c + (flip ? a.width - 2 - o.x : o.x), v[flip ? 3 + c : c], v[flip ? c : 3 + c]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 6; ++i) {
+        const int x = o.x + i / 3;
+        if (x < a.width) store(a, offset + i % 3 * s.c + (flip ? a.width - 1 - x : x) * s.w, v[i]);
+      }
     }
-    return;
   }
-  float first[3], second[3];
+}
+
+// Writes the block's interleaved pixels: two neighbouring values a thread, neighbouring threads side by side.
+__device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int64_t offset, bool flip) {
+  const ApplyArgs& a = w.args;
+  __syncthreads();
 #pragma unroll
-  for (int c = 0; c < 3; ++c) first[c] = flip ? v[1][c] : v[0][c], second[c] = flip ? v[0][c] : v[1][c];
-  offset += (flip ? a.width - 2 - x : x) * s.w;
-  if (writing == Writing::planes) {
-#pragma unroll
-    for (int c = 0; c < 3; ++c) store_two(a, offset + c * s.c, first[c], second[c]);
-  } else {
-    store_two(a, offset, first[0], first[1]);
-    store_two(a, offset + 2, first[2], second[0]);
-    store_two(a, offset + 4, second[1], second[2]);
+  for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
+    const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
+    const Place o(w, thread);
+    const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
+    int64_t to = offset + o.y * a.out_strides.h + 3 * (flip ? a.width - 2 - o.x : o.x) + first;
+#pragma unroll 1
+    for (int r = 0; r < kRows && o.y + r < a.height; ++r, to += a.out_strides.h)
+      store_two(a, to, normalised(a, mix[r * 6 + one][thread], one % 3),
+                normalised(a, mix[r * 6 + other][thread], other % 3));
   }
+  __syncthreads();
 }
 
 // The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for all views of an image.
@@ -84,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
   constexpr int kChainsAtOnce = 8;
   __shared__ Table table;
   __shared__ Chain chains[kChainsAtOnce];
-  __shared__ float mix[kRows * 6][kThreads];  // each thread uses its own column: registers are scarcer
+  __shared__ Mix mix;  // each thread uses its own column: registers are scarcer
   const ApplyArgs& a = w.args;
   const int image = blockIdx.y;
   const Place o(w);
@@ -128,14 +149,10 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     }
     const int64_t write = (view * a.images + w.first_image + image) * a.out_strides.n;
     const bool flip = a.flip && a.flip[w.first_image + image];
-#pragma unroll 1
-    for (int r = 0; r < kRows && o.y + r < a.height; ++r) {
-      float v[2][3];
-#pragma unroll
-      for (int i = 0; i < 6; ++i)
-        v[i / 3][i % 3] = fmaf(mix[r * 6 + i][threadIdx.x], a.scale[i % 3], -a.mean[i % 3] * a.scale[i % 3]);
-      write_two(v, a, writing, write, o.y + r, o.x, flip);
-    }
+    if (writing == Writing::pixels)
+      write_pixels(mix, w, write, flip);
+    else
+      write_planes(mix, w, o, writing, write, flip);
   }
 }
 

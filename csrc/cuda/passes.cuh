@@ -12,8 +12,8 @@ struct Patch {
 struct Place {
   int x, y;  // of the first pixel; x is even
   __device__ Place(int x, int y) : x(x), y(y) {}
-  __device__ explicit Place(const Work& w) {
-    const int at = blockIdx.x * kThreads + threadIdx.x, strip = __umulhi(at, w.per_pair);  // at / pairs
+  __device__ explicit Place(const Work& w, int thread = threadIdx.x) {
+    const int at = blockIdx.x * kThreads + thread, strip = __umulhi(at, w.per_pair);  // at / pairs
     x = 2 * (at - strip * w.pairs), y = kRows * strip;  // threads past the end do as the others, and write nothing
   }
 };
@@ -58,7 +58,7 @@ __device__ __forceinline__ void filter_3x3(Patch& p, const Source& s, Place o, c
   for (int r = 0; r < kStrip + 2; ++r) {
     const uint2* row = first + r * s.pitch;
     before[r] = after[r] = {kBlack, kBlack}, middle[r] = {kBlack, kBlack, kBlack, kBlack};
-    if (r == 0 ? o.y == 0 : o.y + r > s.height) continue;
+    if (static_cast<unsigned>(o.y - 1 + r) >= static_cast<unsigned>(s.height)) continue;
     middle[r] = __ldg(reinterpret_cast<const uint4*>(row));
     if (!begins) before[r] = __ldg(row - 1);
     if (!ends) after[r] = __ldg(row + 2);
