@@ -298,6 +298,7 @@ __global__ void __launch_bounds__(kShiftThreads, 4) shift_kernel(Work w) {
           } else {
             store_some(field, f.wide, at, 1, columns, {v[0], v[1], v[2], v[3]});
             store_some(field, f.wide, far, -1, mirrored, {v[4], v[5], v[6], v[7]});
+            if (width % 2 && x == 0) store_some(field, f.wide, far + 1, 1, 1, {});  // shifts are read two at a time
           }
         };
         if (y < (height + 1) / 2) store(y, 1.f);
