@@ -1,14 +1,4 @@
-"""The DALI door: PRIME as one line of a pipeline definition.
-
-::
-
-    @pipeline_def(batch_size=256, num_threads=8, device_id=0)
-    def training_pipeline():
-        jpegs, labels = fn.readers.file(file_root=..., random_shuffle=True)
-        images = fn.decoders.image_random_crop(jpegs, device="mixed")
-        images = fn.resize(images, size=(224, 224))
-        return prime_dali.dali.prime(images, "imagenet", seed=1, mean=..., std=...), labels
-"""
+"""PRIME as one line of a pipeline definition."""
 
 from __future__ import annotations
 
@@ -16,18 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from nvidia.dali import fn
+from nvidia.dali import types as dali_types
+from nvidia.dali.data_node import DataNode
 
-from . import _arguments, arrays
-from .config import PrimeConfig, as_config
-
-try:
-    from nvidia.dali import fn
-    from nvidia.dali import types as dali_types
-    from nvidia.dali.data_node import DataNode
-except ImportError as error:
-    raise ImportError(
-        "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]' (or dali-cuda12)"
-    ) from error
+from .. import _arguments, arrays
+from ..config import PrimeConfig, as_config
 
 types: Any = dali_types  # its members are made at run time
 

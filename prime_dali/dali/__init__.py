@@ -1,0 +1,22 @@
+"""The DALI door: PRIME as one line of a pipeline definition.
+
+::
+
+    @pipeline_def(batch_size=256, num_threads=8, device_id=0)
+    def training_pipeline():
+        jpegs, labels = fn.readers.file(file_root=..., random_shuffle=True)
+        images = fn.decoders.image_random_crop(jpegs, device="mixed")
+        images = fn.resize(images, size=(224, 224))
+        return prime_dali.dali.prime(images, "imagenet", seed=1, mean=..., std=...), labels
+"""
+
+try:
+    import nvidia.dali  # noqa: F401 -- only whether it is there
+except ImportError as error:
+    raise ImportError(
+        "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]' (or dali-cuda12)"
+    ) from error
+
+from .operator import prime
+
+__all__ = ["prime"]
