@@ -23,6 +23,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent.resolve()
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
@@ -120,6 +121,19 @@ class Build(build_ext):
             shutil.copy(folder / f"{name}.so", target)
 
 
+class CopySources(build_py):
+    """Puts what the DALI plugin is compiled from beside the modules; in a checkout it is read from csrc/."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            for source in ("arguments.h", *(f"{folder}/{p.name}" for folder in ("core", "dali")
+                                            for p in (ROOT / "csrc" / folder).iterdir())):  # fmt: skip
+                target = Path(self.build_lib) / "prime_dali" / "csrc" / source
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / "csrc" / source, target)
+
+
 def write_ninja(ninja, names: list[str]) -> None:
     common = f"-std=c++17 -O3 -fPIC -fvisibility=hidden -Wall -Wextra -ffile-prefix-map={ROOT}/="
     x86 = platform.machine() in ("x86_64", "AMD64")
@@ -190,4 +204,4 @@ def write_ninja(ninja, names: list[str]) -> None:
 
 
 CUDA, TORCH = find_cuda(), find_torch()
-setup(ext_modules=extensions(CUDA, TORCH), cmdclass={"build_ext": Build})
+setup(ext_modules=extensions(CUDA, TORCH), cmdclass={"build_ext": Build, "build_py": CopySources})

@@ -7,6 +7,8 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 MAX_SIDE = 4096  # pixels
 MAX_VIEWS = 16
 CLEAN = "clean"
@@ -110,10 +112,13 @@ def epoch(epoch: Any) -> int:
 
 
 def normalization(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[list[float], list[float]]:
-    """``(mean, 1 / std)`` per channel; two empty lists where both are None."""
+    """``(mean, 1 / std)`` per channel, of the numbers in float32, as DALI has them; empty lists where both are None."""
     if mean is None and std is None:
         return [], []
     for argument, value, other in (("mean", mean, "std"), ("std", std, "mean")):
         if value is None:
             raise ValueError(f"{argument}: expected three numbers because {other} is given, got None")
-    return list(triple("mean", mean)), [1 / s for s in triple("std", std, positive=True)]
+    means, stds = triple("mean", mean), triple("std", std, positive=True)
+    if any(np.float32(s) == 0 for s in stds):
+        raise ValueError(f"std: expected positive numbers that float32 can hold, got {std!r}")
+    return [float(np.float32(m)) for m in means], [1 / float(np.float32(s)) for s in stds]

@@ -1,4 +1,4 @@
-"""``prime-dali``: doctor, demo and gallery."""
+"""``prime-dali``: doctor, build-dali-plugin, demo and gallery."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor = commands.add_parser("doctor", help="what was built, found and usable, and how to get what is missing")
     doctor.set_defaults(run=_doctor)
+
+    plugin = commands.add_parser("build-dali-plugin", help="compile the native operator for the installed DALI")
+    plugin.add_argument("--force", action="store_true", help="compile again what has been compiled")
+    plugin.set_defaults(run=_build_dali_plugin)
 
     demo = commands.add_parser(
         "demo",
@@ -84,6 +88,12 @@ def _doctor(options: argparse.Namespace) -> None:
     from . import doctor
 
     print(doctor.report())
+
+
+def _build_dali_plugin(options: argparse.Namespace) -> None:
+    from . import dali
+
+    print(f"built {dali.build_plugin(force=options.force)}")
 
 
 def _demo(options: argparse.Namespace) -> None:

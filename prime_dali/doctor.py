@@ -24,7 +24,7 @@ def examine() -> list[Finding]:
     cupy = _package("cupy", "CuPy", "pip install 'prime-dali[cupy-cuda13]' (CUDA 12: cupy-cuda12)")
     dali = _package("nvidia.dali", "DALI", "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)")
     gpu = _gpu()
-    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, _dali_gpu(cuda, gpu, cupy, dali)]
+    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, _dali_plugin(dali), _dali_gpu(cuda, gpu, cupy, dali)]
 
 
 def report() -> str:
@@ -125,6 +125,21 @@ def _package(module: str, name: str, advice: str) -> Finding:
     except ImportError:
         return Finding(name, False, "not installed", advice)
     return Finding(name, True, str(getattr(loaded, "__version__", "version unknown")))
+
+
+def _dali_plugin(dali: Finding) -> Finding:
+    what = "native DALI operator"
+    if not dali.usable:
+        return Finding(what, False, f"DALI: {dali.detail}", dali.advice)
+    from .dali import native
+
+    try:
+        path = native.plugin_path()
+    except RuntimeError as error:
+        return Finding(what, False, str(error))
+    if not path.exists():
+        return Finding(what, False, f"not compiled for DALI {dali.detail}", native.COMMAND)
+    return Finding(what, True, f"for DALI {dali.detail}: {path}")
 
 
 def _dali_gpu(cuda: Finding, gpu: Finding, cupy: Finding, dali: Finding) -> Finding:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +28,28 @@ GPU = pytest.param("gpu", marks=pytest.mark.skipif(
     not torch.cuda.is_available() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"))  # fmt: skip
 
 
+TORCH = pytest.param("torch", marks=pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs an NVIDIA GPU; none is visible"))  # fmt: skip
+
+
 @pytest.fixture(params=["cpu", GPU])
 def device(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The native operator, compiled from these sources and loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIME_DALI_CACHE", str(tmp_path_factory.mktemp("plugin")))
+        prime_dali.dali.load_plugin()
+        yield prime_dali.dali.plugin_path()
+
+
+@pytest.fixture(params=["native", "cupy", "dlpack", TORCH])
+def mode(request: pytest.FixtureRequest) -> str:
+    if request.param == "native":
+        request.getfixturevalue("plugin")
     return request.param
 
 
@@ -66,8 +89,8 @@ def expected(device: str, count: int, **arguments) -> np.ndarray:
     return out if device == "cpu" else out.get()
 
 
-def test_same_images_as_the_array_door_whatever_the_batch(device: str) -> None:
-    arguments = {"seed": 5, "mean": MEAN, "std": STD, "out_layout": "CHW"}
+def test_same_images_as_the_array_door_whatever_the_batch(device: str, mode: str) -> None:
+    arguments = {"seed": 5, "mean": MEAN, "std": STD, "out_layout": "CHW", "mode": mode}
     for batch in (1, 4, 8):
         out = np.concatenate([views[0] for views in run(device, batch=batch, iterations=8 // batch, **arguments)])
         assert out.dtype == np.float32
@@ -75,33 +98,33 @@ def test_same_images_as_the_array_door_whatever_the_batch(device: str) -> None:
     np.testing.assert_array_equal(run(device, batch=8, epoch=3, **arguments)[0][0], expected(device, 8, epoch=3))
 
 
-def test_three_views(device: str) -> None:
-    [views] = run(device, batch=8, seed=5, views=3, mean=MEAN, std=STD, out_layout="CHW")
+def test_three_views(device: str, mode: str) -> None:
+    [views] = run(device, batch=8, seed=5, views=3, mean=MEAN, std=STD, out_layout="CHW", mode=mode)
     np.testing.assert_array_equal(np.concatenate(views), expected(device, 8, view=("clean", 0, 1)))
 
 
-def test_flip(device: str) -> None:
-    [views] = run(device, batch=8, seed=5, views=3, mean=MEAN, std=STD, out_layout="CHW", flipped=True)
+def test_flip(device: str, mode: str) -> None:
+    [views] = run(device, batch=8, seed=5, views=3, mean=MEAN, std=STD, out_layout="CHW", flipped=True, mode=mode)
     straight = expected(device, 8, view=("clean", 0, 1))
     out = np.concatenate(views)
     np.testing.assert_array_equal(out[::2], straight[::2])
     np.testing.assert_array_equal(out[1::2], straight[1::2, ..., ::-1])
 
 
-def test_dtypes(device: str) -> None:
-    [[same]] = run(device, batch=8, config="cifar")
+def test_dtypes(device: str, mode: str) -> None:
+    [[same]] = run(device, batch=8, config="cifar", mode=mode)
     assert same.dtype == np.uint8
-    [[half]] = run(device, batch=8, config="cifar", out_dtype=types.FLOAT16)
+    [[half]] = run(device, batch=8, config="cifar", out_dtype=types.FLOAT16, mode=mode)
     assert half.dtype == np.float16
     assert np.abs(half * 255.0 - same).max() <= 0.5 + 255 * 2**-11
-    [[single]] = run(device, images=(IMAGES / 255).astype(np.float32), batch=8, config="cifar")
+    [[single]] = run(device, images=(IMAGES / 255).astype(np.float32), batch=8, config="cifar", mode=mode)
     np.testing.assert_allclose(single, half, atol=1e-3)
 
 
-def test_without_an_index_draws_differ_between_batches_and_repeat_between_runs(device: str) -> None:
-    first = run(device, images=IMAGES[:4], iterations=2, indexed=False, seed=7)
-    again = run(device, images=IMAGES[:4], iterations=2, indexed=False, seed=7)
-    other = run(device, images=IMAGES[:4], iterations=2, indexed=False, seed=8)
+def test_without_an_index_draws_differ_between_batches_and_repeat_between_runs(device: str, mode: str) -> None:
+    first = run(device, images=IMAGES[:4], iterations=2, indexed=False, seed=7, mode=mode)
+    again = run(device, images=IMAGES[:4], iterations=2, indexed=False, seed=7, mode=mode)
+    other = run(device, images=IMAGES[:4], iterations=2, indexed=False, seed=8, mode=mode)
     assert not np.array_equal(first[0][0], first[1][0])
     np.testing.assert_array_equal(first[0][0], again[0][0])
     np.testing.assert_array_equal(first[1][0], again[1][0])
@@ -117,6 +140,7 @@ def test_without_an_index_draws_differ_between_batches_and_repeat_between_runs(d
     ({"seed": 0.5}, TypeError, "seed: expected an int"),
     ({"epoch": -1}, ValueError, "epoch: expected 0 to"),
     ({"flip": True}, TypeError, "flip: expected a DataNode of scalars, got bool"),
+    ({"mode": "nativ"}, ValueError, "mode: expected one of .*; did you mean 'native'"),
 ])  # fmt: skip
 def test_bad_arguments_fail_when_the_pipeline_is_built(
     arguments: dict, exception: type, message: str, device: str
@@ -125,25 +149,185 @@ def test_bad_arguments_fail_when_the_pipeline_is_built(
         run(device, **arguments)
 
 
-def test_bad_batches_fail_with_our_message(device: str) -> None:
+@pytest.mark.parametrize("mode", ["cupy", "dlpack", TORCH])
+def test_bad_batches_fail_with_our_message(device: str, mode: str) -> None:
     with pytest.raises(
         RuntimeError, match=r"images: expected CHW with 3 channels as layout says, got shape \[24, 40, 3\]"
     ):
-        run(device, layout="CHW")
+        run(device, layout="CHW", mode=mode)
     gray = IMAGES[..., :1].copy()
     with pytest.raises(
         RuntimeError, match=r"images: expected HWC with 3 channels as layout says, got shape \[24, 40, 1\]"
     ):
-        run(device, images=gray)
+        run(device, images=gray, mode=mode)
     with pytest.raises(RuntimeError, match="images: expected one size in a batch, got shapes"):
-        run(device, images=[np.zeros((24, 40, 3), np.uint8), np.zeros((24, 41, 3), np.uint8)], batch=2)
+        run(device, images=[np.zeros((24, 40, 3), np.uint8), np.zeros((24, 41, 3), np.uint8)], batch=2, mode=mode)
+
+
+@pytest.mark.parametrize(("images", "arguments", "message"), [
+    (IMAGES, {"layout": "CHW"}, "images: expected 3 channels, got 24 in image 0"),
+    (IMAGES[..., :1].copy(), {}, "images: expected 3 channels, got 1 in image 0"),
+    (IMAGES[:, :7].copy(), {}, "images: expected 8 to 4096 pixels, got 7 x 40 in image 0"),
+])  # fmt: skip
+def test_bad_batches_in_the_native_operator(
+    images: np.ndarray, arguments: dict, message: str, device: str, plugin: Path
+) -> None:
+    with pytest.raises(RuntimeError, match=rf"prime\.augment(.|\n)*{message}"):
+        run(device, images=images, mode="native", **arguments)
+
+
+def test_images_of_several_sizes_in_the_native_operator(device: str, plugin: Path) -> None:
+    sizes = [(24, 40), (24, 40), (30, 17), (24, 40)]
+    images = [image.permute(1, 2, 0).contiguous().numpy() for i, size in enumerate(sizes)
+              for image in make_images(1, *size, torch.uint8, seed=i)]  # fmt: skip
+
+    @pipeline_def(batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None)
+    def pipeline():
+        image, index = fn.external_source(
+            lambda s: (images[s.idx_in_epoch % 4], np.array(s.idx_in_epoch, np.int64)), num_outputs=2, batch=False
+        )
+        image = image.gpu() if device == "gpu" else image
+        return prime_dali.dali.prime(image, "cifar", index=index, seed=3, mode="native")
+
+    built = pipeline()
+    built.build()
+    for i, out in enumerate(built.run()[0].as_cpu()):
+        plan = prime_dali.sample("cifar", np.array([i]), size=sizes[i], seed=3)
+        alone = prime_dali.arrays.apply(images[i][None], plan, layout="NHWC")
+        assert np.abs(np.array(out).astype(int) - alone[0]).max() <= (0 if device == "cpu" else 1)
+
+
+def test_the_native_operator_itself(device: str, plugin: Path) -> None:
+    """Called directly: an alpha for every image, random indices of its own that checkpoints hold, its own errors."""
+
+    @pipeline_def(batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None, enable_checkpointing=True)
+    def pipeline(more=None):
+        image = fn.external_source(lambda s: IMAGES[s.idx_in_epoch % 4], batch=False)
+        image = image.gpu() if device == "gpu" else image
+        return fn.prime.augment(image, seed=6, **{**prime_dali.dali.arguments("imagenet"), **(more or {})})
+
+    def run_once(built) -> np.ndarray:
+        return np.stack([np.array(s) for s in built.run()[0].as_cpu()])
+
+    first = pipeline()
+    first.build()
+    start = run_once(first)
+    restored = pipeline(checkpoint=first.checkpoint())
+    restored.build()
+    following = run_once(first)
+    assert not np.array_equal(start, following)
+    np.testing.assert_array_equal(run_once(restored), following)
+
+    scaled = pipeline({"alpha": 0.0, "index": 3})
+    scaled.build()
+    np.testing.assert_array_equal(run_once(scaled), IMAGES[:4])
+    for arguments, message in (
+        ({"alpha": -1.0}, "alpha: expected a number from 0, got -1 for image 0"),
+        ({"view": [-2]}, "view: expected -1 .* got -2"),
+        ({"law": [1.0]}, "law: expected 21 numbers"),
+        ({"plan_shape": [1]}, "plan_shape: expected 5 numbers"),
+        ({"mean": [0.5]}, "mean, std: expected three numbers each, or none, got 1 and 0"),
+        ({"std": [0.5, 0.5, 0.0], "mean": [0.5] * 3}, "std: expected positive numbers, got 0"),
+        ({"dtype": types.INT32}, "dtype: expected UINT8, FLOAT16 or FLOAT"),
+        ({"output_layout": "WHC"}, "output_layout: expected HWC or CHW, got WHC"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            run_once(pipeline(arguments))
+
+
+def test_the_native_operator_in_dynamic_mode(plugin: Path) -> None:
+    program = f"""if True:
+        import numpy as np
+        import prime_dali.dali
+        prime_dali.dali.load_plugin({str(plugin)!r})
+        import nvidia.dali.experimental.dynamic as ndd
+        images = np.random.default_rng(0).integers(0, 256, (4, 24, 40, 3), dtype=np.uint8)
+        batch, index = ndd.as_batch(list(images), layout="HWC"), ndd.as_batch([np.int64(i) for i in range(4)])
+        law = prime_dali.dali.arguments("imagenet")
+        out = ndd.prime.augment(batch, index=index, key=5, **law)
+        plan = prime_dali.sample("imagenet", np.arange(4), size=(24, 40), seed=5)
+        expected = prime_dali.arrays.apply(images, plan, layout="NHWC")
+        assert np.array_equal(np.stack([np.array(tensor) for tensor in out.tensors]), expected)
+        draws = [np.stack([np.array(t) for t in ndd.prime.augment(batch, rng=rng, **law).tensors])
+                 for rng in (ndd.random.RNG(1), ndd.random.RNG(1), ndd.random.RNG(2))]
+        assert np.array_equal(draws[0], draws[1]) and not np.array_equal(draws[0], draws[2])
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_alpha_of_each_image(device: str, plugin: Path) -> None:
+    """``alpha`` of the operator scales the amplitudes as that of the configuration does."""
+    given = np.array([0.0, 0.5, 1.0, 2.0], np.float32)
+
+    @pipeline_def(batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None)
+    def pipeline():
+        image, index, alpha = fn.external_source(
+            lambda s: (IMAGES[s.idx_in_epoch % 4], np.array(s.idx_in_epoch, np.int64), given[s.idx_in_epoch % 4]),
+            num_outputs=3, batch=False,
+        )  # fmt: skip
+        image = image.gpu() if device == "gpu" else image
+        return fn.prime.augment(image, index=index, alpha=alpha, seed=2, **prime_dali.dali.arguments("imagenet"))
+
+    built = pipeline()
+    built.build()
+    xp = importlib.import_module("cupy" if device == "gpu" else "numpy")
+    for i, out in enumerate(built.run()[0].as_cpu()):
+        config = prime_dali.preset("imagenet").replace(alpha=float(given[i]))
+        plan = prime_dali.sample(config, xp.array([i]), size=SIZE, seed=2)
+        alone = prime_dali.arrays.apply(xp.asarray(IMAGES[i : i + 1]), plan, layout="NHWC")[0]
+        np.testing.assert_array_equal(np.array(out), alone if device == "cpu" else alone.get())
+
+
+@pytest.mark.parametrize(("program", "message"), [
+    ("dali.load_plugin('none.so')", "FileNotFoundError: path: expected a plugin library, found no file at .*/none.so"),
+    ("open('text.so', 'w').write('no library'); dali.load_plugin('text.so')",
+     "ImportError: .*/text.so is no plugin for DALI .*; build it with `prime-dali build-dali-plugin`"),
+    ("arrays.functions = lambda: {'size': 1}; dali.load_plugin()",
+     "ImportError: .* was built for another version of prime-dali; build it with `prime-dali build-dali-plugin`"),
+    ("dali.load_plugin(); dali.load_plugin(); open('other.so', 'w'); dali.load_plugin('other.so')",
+     "RuntimeError: path: the plugin .* has been loaded, and DALI cannot take another"),
+])  # fmt: skip
+def test_plugins_that_do_not_fit_are_refused(program: str, message: str, tmp_path: Path, plugin: Path) -> None:
+    program = f"from prime_dali import _arrays as arrays, dali; {program}"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.search(message, done.stderr), done.stderr[-2000:]
+
+
+def test_one_process_compiles_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\necho once >> {tmp_path}/calls\nsleep 1\nexec c++ "$@" -O0\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    program = "from prime_dali import dali; dali.load_plugin()"
+    both = [subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert (tmp_path / "calls").read_text().splitlines() == ["once"]
+    assert [p.name for p in prime_dali.dali.plugin_path().parent.iterdir() if p.name != "lock"] == [
+        "libprime_dali_plugin.so"
+    ]
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\necho 'plugin.cpp:1: error: no such header' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(RuntimeError, match=r"does not compile for DALI .*:\nplugin.cpp:1: error: no such header"):
+        prime_dali.dali.build_plugin()
+    assert not prime_dali.dali.plugin_path().exists()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(RuntimeError, match=r"needs a C.*compiler; no-such-compiler is not on PATH"):
+        prime_dali.dali.build_plugin()
 
 
 def test_pixels_outside_the_range_fail_on_the_cpu() -> None:
     images = np.zeros((4, 16, 16, 3), np.float32)
     images[2:] = 2
     with pytest.raises(RuntimeError, match=r"array: expected finite values in \[0, 1\], got 0 to 2"):
-        run("cpu", images=images)
+        run("cpu", images=images, mode="cupy")
 
 
 def test_images_must_be_a_data_node() -> None:
@@ -152,7 +336,7 @@ def test_images_must_be_a_data_node() -> None:
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_checkpoint_in_the_middle_of_an_epoch(indexed: bool, device: str, tmp_path: Path) -> None:
+def test_checkpoint_in_the_middle_of_an_epoch(indexed: bool, device: str, mode: str, tmp_path: Path) -> None:
     """What a pipeline gives after a checkpoint, one restored from it gives too: order, crops, flips and PRIME."""
     (tmp_path / "photos").mkdir()
     for i, image in enumerate(make_images(10, 40, 50, torch.uint8)):
@@ -169,7 +353,8 @@ def test_checkpoint_in_the_middle_of_an_epoch(indexed: bool, device: str, tmp_pa
         images = fn.random_resized_crop(fn.decoders.image(encoded), size=SIZE)
         images = images.gpu() if device == "gpu" else images
         index = fn.cast(number, dtype=types.INT64) if indexed else None
-        return prime_dali.dali.prime(images, "cifar", seed=1, index=index, flip=fn.random.coin_flip()), number
+        out = prime_dali.dali.prime(images, "cifar", seed=1, index=index, flip=fn.random.coin_flip(), mode=mode)
+        return out, number
 
     def batches(built, count: int) -> list[np.ndarray]:
         outs = [built.run() for _ in range(count)]

@@ -1,6 +1,10 @@
 // prime_dali._arrays: the CPU back end for prime_dali/arrays.py, which checks arguments.
 #include "../cpu/cpu.h"
+#include "../dali/core.h"
 #include "arguments.h"
+
+#include <map>
+#include <string>
 
 namespace prime {
 
@@ -11,6 +15,11 @@ PYBIND11_MODULE(_arrays, m) {
     const Block<uint32_t> b =
         philox<uint32_t>({counter.at(0), counter.at(1), counter.at(2), counter.at(3)}, key.at(0), key.at(1));
     return std::vector<uint32_t>{b.x, b.y, b.z, b.w};
+  });
+  m.def("functions", [] {  // of CoreFunctions (csrc/dali/core.h), for the DALI plugin
+    return std::map<std::string, size_t>{{"size", CoreFunctions{}.size},
+                                         {"sample_cpu", reinterpret_cast<size_t>(&sample_cpu)},
+                                         {"apply_cpu", reinterpret_cast<size_t>(&apply_cpu)}};
   });
   m.def("sample", [](const py::dict& d) {
     std::vector<int64_t> views;

@@ -2,6 +2,9 @@
 #include "../cuda/cuda.h"
 #include "arguments.h"
 
+#include <map>
+#include <string>
+
 namespace prime {
 
 static void check(int code) {
@@ -11,6 +14,11 @@ static void check(int code) {
 PYBIND11_MODULE(_arrays_cuda, m) {
   m.attr("cuda") = PRIME_CUDA_VERSION;
   m.attr("architectures") = PRIME_CUDA_ARCHITECTURES;
+  m.def("functions", [] {  // of CoreFunctions (csrc/dali/core.h), for the DALI plugin
+    return std::map<std::string, size_t>{{"workspace_bytes", reinterpret_cast<size_t>(&workspace_bytes)},
+                                         {"apply_cuda", reinterpret_cast<size_t>(&apply_cuda)},
+                                         {"cuda_error", reinterpret_cast<size_t>(&cuda_error)}};
+  });
   m.def("sample", [](const py::dict& d) {
     std::vector<int64_t> views;
     const SampleArgs args = sample_args(d, views);

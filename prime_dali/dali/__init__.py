@@ -17,6 +17,7 @@ except ImportError as error:
         "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]' (or dali-cuda12)"
     ) from error
 
+from .native import arguments, build_plugin, load_plugin, plugin_path
 from .operator import prime
 
-__all__ = ["prime"]
+__all__ = ["arguments", "build_plugin", "load_plugin", "plugin_path", "prime"]

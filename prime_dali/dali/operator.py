@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from nvidia.dali import fn
+from nvidia.dali import fn as dali_fn
+from nvidia.dali import ops as dali_ops
 from nvidia.dali import types as dali_types
 from nvidia.dali.data_node import DataNode
 
 from .. import _arguments, arrays
 from ..config import PrimeConfig, as_config
+from . import native
 
-types: Any = dali_types  # its members are made at run time
+fn: Any = dali_fn  # their members are made at run time
+ops: Any = dali_ops
+types: Any = dali_types
 
+MODES = ("auto", "native", "cupy", "dlpack", "torch")
 _LAYOUTS = {"HWC": "NHWC", "CHW": "NCHW"}
 
 
@@ -32,13 +39,25 @@ def prime(
     out_dtype: Any = None,
     layout: str = "HWC",
     out_layout: str | None = None,
+    mode: str = "auto",
 ) -> Any:
-    """Augment the images of a pipeline with PRIME, one kernel call a batch.
+    """Augment the images of a pipeline with PRIME. The result is the same to the bit in every mode.
 
-    CPU images are processed as NumPy arrays, GPU images as CuPy arrays on DALI's own stream.
+    ==========  ====================================================================================================
+    mode        how
+    ==========  ====================================================================================================
+    ``native``  the operator ``fn.prime.augment``, compiled for the installed DALI at first use (half a minute, then
+                kept; ``prime-dali build-dali-plugin`` does it beforehand). No Python while the pipeline runs, so no
+                lock that other Python operators or the training loop wait for; images of several sizes in a batch
+    ``cupy``    ``fn.python_function``: nothing to compile; CuPy arrays on DALI's own stream, NumPy arrays on the CPU
+    ``dlpack``  ``fn.dl_tensor_python_function``: the same through torch, where there is no CuPy
+    ``torch``   ``fn.torch_python_function``: for comparison; DALI waits for the GPU twice a call. Needs a GPU
+    ``auto``    ``native`` if it is compiled, else ``cupy``
+    ==========  ====================================================================================================
 
     Args:
-        images: uint8, float16 or float32 (floats in [0, 1]), ``layout``, all of one size, H and W from 8 to 4096.
+        images: uint8, float16 or float32 (floats in [0, 1]), ``layout``, all of one size (``native``: of any), H and W
+            from 8 to 4096.
         config: The distributions, or the name of a preset.
         index: int64 scalars, each image's own number in the data set. The result then depends on it, the seed and
             the epoch alone. None: random numbers of DALI's own generator, seeded with the low 31 bits of ``seed``;
@@ -53,14 +72,17 @@ def prime(
             normalised.
         layout: Axes of the images, ``"HWC"`` or ``"CHW"``.
         out_layout: Axes of the result. None: ``layout``.
+        mode: See above.
 
     Returns:
         One DataNode, or with ``views=3`` a tuple of three.
 
     Raises:
         TypeError, ValueError: A wrong argument, when the pipeline is built. Images of several sizes, a wrong dtype or
-            (on the CPU) pixels outside [0, 1]: from DALI as a RuntimeError with our message, when such a batch runs.
-        ImportError: GPU images without CuPy, or without CUDA in this build.
+            (on the CPU, but not in ``native``, where they come out as NaN) pixels outside [0, 1]: from DALI as a
+            RuntimeError with our message, when such a batch runs.
+        ImportError: GPU images without CuPy (``cupy``), or without CUDA in this build.
+        RuntimeError: The plugin does not compile (``native``).
     """
     if not isinstance(images, DataNode):
         raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
@@ -83,39 +105,137 @@ def prime(
         if not isinstance(flip, DataNode):
             raise TypeError(f"flip: expected a DataNode of scalars, got {type(flip).__name__}")
         inputs["flip"] = flip
-    device = images.device
-    if device == "gpu":
-        arrays.require_cuda("images")
+    if mode not in MODES:
+        raise ValueError(_arguments.unknown("mode", mode, MODES))
+    if mode == "auto":
+        mode = "native" if native.is_built() else "cupy"
+    augment = _Augment(settings, seed, view, epoch, mean, std, dtype, layout, out_layout, tuple(inputs))
+    if mode == "native":
+        out = _native(augment, inputs, out_dtype)
+        return out if views == 1 else tuple(out)
+    if images.device == "gpu":
+        if mode == "cupy":
+            arrays.require_cuda("images")
         inputs = {name: node if name == "images" else node.gpu() for name, node in inputs.items()}
-
-    def run(*batches: list[Any]) -> Any:
-        given = dict(zip(inputs, batches, strict=True))
-        batch = given["images"]
-        _, xp = arrays.as_array("images", batch[0])
-        shapes = {image.shape for image in batch}
-        if len(shapes) != 1:
-            raise ValueError(f"images: expected one size in a batch, got shapes {sorted(shapes)}")
-        shape = shapes.pop()
-        if len(shape) != 3 or shape[layout.index("C")] != 3:
-            raise ValueError(f"images: expected {layout} with 3 channels as layout says, got shape {list(shape)}")
-        height, width = (shape[layout.index(axis)] for axis in "HW")
-        numbers = {name: xp.stack(values).reshape(-1) for name, values in given.items() if name != "images"}
-        plan = arrays.sample(
-            settings, numbers["index"], size=(height, width), seed=seed, epoch=numbers.get("epoch", epoch), view=view
-        )
-        out = arrays.apply(
-            xp.stack(batch), plan, layout=_LAYOUTS[layout], out_layout=_LAYOUTS[out_layout], out_dtype=dtype,
-            mean=mean, std=std, flip=numbers["flip"] != 0 if "flip" in numbers else None,
-        )  # fmt: skip
-        split = [list(view) for view in out.reshape(views, -1, *out.shape[1:])]
-        return split[0] if views == 1 else tuple(split)
-
-    function = _leaving_streams_alone(run) if device == "gpu" else run
-    out: Any = fn.python_function(
-        *inputs.values(), function=function, device=device, batch_processing=True, num_outputs=views,
+    out = {"cupy": _cupy, "dlpack": _dlpack, "torch": _torch}[mode](
+        augment, list(inputs.values()), device=images.device, batch_processing=True, num_outputs=views,
         output_layouts=[out_layout] * views,
     )  # fmt: skip
     return out if views == 1 else tuple(out)
+
+
+@dataclass(frozen=True)
+class _Augment:
+    """What the Python modes do to a batch."""
+
+    config: PrimeConfig
+    seed: int
+    view: Any
+    epoch: Any
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    dtype: np.dtype | None
+    layout: str
+    out_layout: str
+    names: tuple[str, ...]  # of the inputs
+
+    def __call__(self, door: Any, xp: Any, batches: Sequence[Sequence[Any]]) -> Any:
+        """Lists of samples as arrays of ``xp`` into such lists, or a tuple of them for several views.
+
+        Args:
+            door: ``prime_dali.arrays`` for NumPy and CuPy, ``prime_dali.torch_ops`` for torch.
+        """
+        given = dict(zip(self.names, batches, strict=True))
+        images = given.pop("images")
+        shapes = {tuple(image.shape) for image in images}
+        if len(shapes) != 1:
+            raise ValueError(f"images: expected one size in a batch, got shapes {sorted(shapes)}")
+        shape = shapes.pop()
+        if len(shape) != 3 or shape[self.layout.index("C")] != 3:
+            expected = f"{self.layout} with 3 channels as layout says"
+            raise ValueError(f"images: expected {expected}, got shape {list(shape)}")
+        size = shape[self.layout.index("H")], shape[self.layout.index("W")]
+        numbers = {name: xp.stack(values).reshape(-1) for name, values in given.items()}
+        plan = door.sample(
+            self.config, numbers["index"], size=size, seed=self.seed, epoch=numbers.get("epoch", self.epoch),
+            view=self.view,
+        )  # fmt: skip
+        flip = numbers["flip"] != 0 if "flip" in numbers else None
+        out = self._apply(door, xp.stack(images), plan, flip)
+        views = [list(view) for view in out.reshape(plan.views, -1, *out.shape[1:])]
+        return views[0] if plan.views == 1 else tuple(views)
+
+    def _apply(self, door: Any, images: Any, plan: Any, flip: Any) -> Any:
+        if door is arrays:
+            return arrays.apply(
+                images, plan, layout=_LAYOUTS[self.layout], out_layout=_LAYOUTS[self.out_layout],
+                out_dtype=self.dtype, mean=self.mean, std=self.std, flip=flip,
+            )  # fmt: skip
+        import torch
+
+        out = door.apply(
+            images.permute(0, 3, 1, 2) if self.layout == "HWC" else images, plan,
+            out_dtype=None if self.dtype is None else getattr(torch, self.dtype.name), mean=self.mean, std=self.std,
+            flip=flip, channels_last=self.out_layout == "HWC",
+        )  # fmt: skip
+        return out.permute(0, 2, 3, 1) if self.out_layout == "HWC" else out
+
+
+def _native(augment: _Augment, inputs: dict[str, DataNode], out_dtype: Any) -> Any:
+    native.load_plugin()
+    named: dict[str, Any] = {name: node for name, node in inputs.items() if name != "images"}
+    for name, node in named.items():
+        if node.device != "cpu":
+            raise ValueError(f"{name}: expected a CPU node in mode native, got a {node.device.upper()} one")
+    named.setdefault("epoch", augment.epoch)
+    optional = {"mean": augment.mean, "std": augment.std, "dtype": out_dtype}
+    return fn.prime.augment(
+        fn.reinterpret(inputs["images"], layout=augment.layout), seed=augment.seed,
+        view=_arguments.views(augment.view), output_layout=augment.out_layout, **native.arguments(augment.config),
+        **named, **{name: value for name, value in optional.items() if value is not None},
+    )  # fmt: skip
+
+
+def _cupy(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
+    def function(*batches: list[Any]) -> Any:
+        return augment(arrays, arrays.as_array("images", batches[0][0])[1], batches)
+
+    guarded = _leaving_streams_alone(function) if told["device"] == "gpu" else function
+    return fn.python_function(*inputs, function=guarded, **told)
+
+
+def _dlpack(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
+    import torch
+    from torch.utils.dlpack import from_dlpack, to_dlpack
+
+    from .. import torch_ops
+
+    def function(*batches: list[Any]) -> Any:
+        on_stream: Any = contextlib.nullcontext()
+        if told["device"] == "gpu":
+            on_stream = torch.cuda.stream(torch.cuda.ExternalStream(ops.PythonFunction.current_stream()))
+        with on_stream:
+            out = augment(torch_ops, torch, [[from_dlpack(sample) for sample in batch] for batch in batches])
+            if isinstance(out, tuple):
+                return tuple([to_dlpack(sample) for sample in view] for view in out)
+            return [to_dlpack(sample) for sample in out]
+
+    return fn.dl_tensor_python_function(*inputs, function=function, synchronize_stream=False, **told)
+
+
+def _torch(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
+    import torch
+    from nvidia.dali.plugin.pytorch.fn import torch_python_function
+
+    from .. import torch_ops
+
+    if not torch.cuda.is_available():
+        raise RuntimeError("mode: torch needs a GPU, for CPU images too, because DALI makes a CUDA stream for it")
+
+    def function(*batches: list[Any]) -> Any:
+        return augment(torch_ops, torch, batches)
+
+    return torch_python_function(*inputs, function=function, **told)
 
 
 def _leaving_streams_alone(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,306 @@
+// The native DALI operator, fn.prime.augment. Plans are drawn on the CPU, also for the GPU: a few microseconds an
+// image.
+#include <dali/kernels/dynamic_scratchpad.h>
+#include <dali/operators/random/rng_base.h>
+
+#include "../arguments.h"
+#include "core.h"
+
+namespace prime {
+
+using namespace dali;
+
+static CoreFunctions core;
+
+// From prime_dali/dali/native.py; nonzero if the package and this plugin were not built from the same sources.
+extern "C" __attribute__((visibility("default"))) int prime_dali_connect(const CoreFunctions* functions) {
+  if (functions->size != CoreFunctions{}.size) return 1;
+  core = *functions;
+  return 0;
+}
+
+namespace {
+
+DType dtype_of(DALIDataType type, const char* what) {
+  switch (type) {
+    case DALI_UINT8: return DType::u8;
+    case DALI_FLOAT16: return DType::f16;
+    case DALI_FLOAT: return DType::f32;
+    default: DALI_FAIL(make_string(what, ": expected UINT8, FLOAT16 or FLOAT, got ", type));
+  }
+}
+
+int64_t size_of(DType type) { return type == DType::u8 ? 1 : type == DType::f16 ? 2 : 4; }
+
+template <class Backend>
+class Augment : public rng::OperatorWithRng<Operator<Backend>> {
+ public:
+  using Base = rng::OperatorWithRng<Operator<Backend>>;
+
+  explicit Augment(const OpSpec& spec) : Base(spec) {
+    DALI_ENFORCE(core.sample_cpu,
+                 "load this plugin with prime_dali.dali.load_plugin(), which connects it to its kernels");
+    if constexpr (std::is_same_v<Backend, GPUBackend>)
+      DALI_ENFORCE(core.apply_cuda, "prime_dali was built without CUDA; see prime-dali doctor");
+    const auto law = spec.GetRepeatedArgument<float>("law");
+    const std::vector<double> numbers(law.begin(), law.end());
+    DALI_ENFORCE(
+        read_law(numbers.data(), numbers.size(), law_),
+        make_string("law: expected ", kLawFields, " numbers of prime_dali.dali.arguments(), got ", law.size()));
+    shape_ = spec.GetRepeatedArgument<int>("plan_shape");
+    DALI_ENFORCE(shape_.size() == 5,
+                 make_string("plan_shape: expected 5 numbers of prime_dali.dali.arguments(), got ", shape_.size()));
+    for (int view : spec.GetRepeatedArgument<int>("view")) views_.push_back(view);
+    DALI_ENFORCE(!views_.empty() && views_.size() <= kMaxViews,
+                 make_string("view: expected 1 to ", kMaxViews, " numbers, got ", views_.size()));
+    for (int64_t view : views_)
+      DALI_ENFORCE(view >= -1, make_string("view: expected -1 (clean) or numbers from 0, got ", view));
+    int64_t seed = 0;
+    if (!spec.TryGetArgument(seed, "key")) seed = spec.GetArgument<int64_t>("seed");
+    seed_ = static_cast<uint64_t>(seed);
+    const auto mean = spec.GetRepeatedArgument<float>("mean"), std = spec.GetRepeatedArgument<float>("std");
+    std::vector<double> means(mean.begin(), mean.end()), scales;
+    for (float s : std) {
+      DALI_ENFORCE(s > 0.f, make_string("std: expected positive numbers, got ", s));
+      scales.push_back(1.0 / s);
+    }
+    DALI_ENFORCE(
+        read_normalization(means.data(), means.size(), scales.data(), scales.size(), format_),
+        make_string("mean, std: expected three numbers each, or none, got ", mean.size(), " and ", std.size()));
+    normalised_ = !mean.empty();
+    spec.TryGetArgument(out_dtype_, "dtype");
+    if (out_dtype_ != DALI_NO_TYPE) dtype_of(out_dtype_, "dtype");
+    DALI_ENFORCE(!normalised_ || out_dtype_ != DALI_UINT8, "dtype: expected FLOAT16 or FLOAT for normalised images");
+    const auto layout = spec.GetArgument<std::string>("output_layout");
+    DALI_ENFORCE(layout.empty() || layout == "HWC" || layout == "CHW",
+                 make_string("output_layout: expected HWC or CHW, got ", layout));
+    out_layout_ = TensorLayout(layout);
+  }
+
+ protected:
+  bool SetupImpl(std::vector<OutputDesc>& outputs, const Workspace& ws) override {
+    const auto& in = ws.Input<Backend>(0);
+    layout_ = this->spec_.GetSchema().GetInputLayout(0, in.shape().sample_dim(), in.GetLayout());
+    in_type_ = dtype_of(in.type(), "images");
+    const TensorLayout out_layout = out_layout_.empty() ? layout_ : out_layout_;
+    channels_last_ = out_layout == "HWC";
+    type_ = out_dtype_ != DALI_NO_TYPE ? out_dtype_ : normalised_ && in_type_ == DType::u8 ? DALI_FLOAT : in.type();
+    const int images = in.num_samples();
+    TensorListShape<> shape(images, 3);
+    sizes_.resize(images);
+    for (int i = 0; i < images; ++i) {
+      const auto s = in.tensor_shape_span(i);
+      const auto [channels, height, width] =
+          layout_ == "HWC" ? std::tuple(s[2], s[0], s[1]) : std::tuple(s[0], s[1], s[2]);
+      DALI_ENFORCE(channels == 3, make_string("images: expected 3 channels, got ", channels, " in image ", i));
+      DALI_ENFORCE(
+          height >= 8 && height <= kMaxSide && width >= 8 && width <= kMaxSide,
+          make_string("images: expected 8 to ", kMaxSide, " pixels, got ", height, " x ", width, " in image ", i));
+      sizes_[i] = {static_cast<int>(height), static_cast<int>(width)};
+      if (channels_last_)
+        shape.set_tensor_shape(i, TensorShape<>{height, width, 3});
+      else
+        shape.set_tensor_shape(i, TensorShape<>{3, height, width});
+    }
+    outputs.assign(views_.size(), {shape, type_});
+    draw(ws, images);
+    return true;
+  }
+
+  void RunImpl(Workspace& ws) override {
+    for (size_t v = 0; v < views_.size(); ++v)
+      ws.Output<Backend>(v).SetLayout(channels_last_ ? TensorLayout("HWC") : TensorLayout("CHW"));
+    run(ws);
+  }
+
+ private:
+  struct Size {
+    int height, width;
+    bool operator==(Size s) const { return height == s.height && width == s.width; }
+  };
+
+  // An argument of every image, as one number or as tensors of one element.
+  template <class T>
+  std::vector<T> scalars(const char* name, const Workspace& ws, int images) const {
+    if (!this->spec_.HasTensorArgument(name))
+      return std::vector<T>(
+          images,
+          static_cast<T>(
+              this->spec_.template GetArgument<std::conditional_t<std::is_same_v<T, float>, float, int64_t>>(name)));
+    const auto& given = ws.ArgumentInput(name);
+    std::vector<T> values(images);
+    for (int i = 0; i < images; ++i) {
+      DALI_ENFORCE(volume(given.tensor_shape(i)) == 1,
+                   make_string(name, ": expected one number an image, got shape ", given.tensor_shape(i)));
+      TYPE_SWITCH(given.type(), type2id, Given,
+                  (bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float),
+                  (values[i] = static_cast<T>(*static_cast<const Given*>(given.raw_tensor(i)));),
+                  (DALI_FAIL(make_string(name, ": expected numbers, got ", given.type()));));
+    }
+    return values;
+  }
+
+  // Plans of all images, one view after another; flips.
+  void draw(const Workspace& ws, int images) {
+    const bool indexed = this->spec_.HasArgument("index") || this->spec_.HasTensorArgument("index");
+    const auto indices = scalars<int64_t>("index", ws, images), epochs = scalars<int64_t>("epoch", ws, images);
+    const auto flips = scalars<int64_t>("flip", ws, images);
+    const auto alphas = scalars<float>("alpha", ws, images);
+    const int64_t words = row_words(shape_[0], shape_[1]);
+    plans_.resize(views_.size() * images * words), flips_.resize(images);
+    for (int i = 0; i < images; ++i) {
+      int64_t index = indices[i];
+      const int64_t epoch = epochs[i];
+      if (!indexed) {
+        auto rng = this->GetSampleRNG(i);
+        const uint64_t high = rng.next();
+        index = static_cast<int64_t>(high << 32 | rng.next());
+      }
+      DALI_ENFORCE(epoch >= 0, make_string("epoch: expected a number from 0, got ", epoch, " for image ", i));
+      const float alpha = alphas[i];
+      DALI_ENFORCE(alpha >= 0.f && alpha < 1e6f,
+                   make_string("alpha: expected a number from 0, got ", alpha, " for image ", i));
+      flips_[i] = flips[i] != 0;
+      law_.height = sizes_[i].height, law_.width = sizes_[i].width;
+      for (size_t v = 0; v < views_.size(); ++v) {
+        int32_t* plan = plans_.data() + (v * images + i) * words;
+        core.sample_cpu({law_, &index, &epoch, 0, 1, seed_, &views_[v], 1, plan});
+        const Row<int32_t> row{plan, shape_[0], shape_[1]};
+        for (int c = 0; c < row.chains; ++c)
+          for (int j = 0; j < row.depth; ++j) {
+            Slot s = row.slot(c, j);
+            s.strength *= alpha;
+            row.set_slot(c, j, s);
+          }
+      }
+    }
+  }
+
+  // `count` images from `first` on, one view.
+  ApplyArgs arguments(const void* in, void* out, int64_t in_step, int64_t out_step, int first, int count,
+                      const int32_t* plan, const uint8_t* flip) const {
+    ApplyArgs a = format_;
+    const auto [height, width] = sizes_[first];
+    a.in = in, a.in_type = in_type_, a.in_strides = dense_strides(height, width, layout_ == "HWC");
+    a.out = out, a.out_type = dtype_of(type_, "dtype"), a.out_strides = dense_strides(height, width, channels_last_);
+    a.in_strides.n = in_step, a.out_strides.n = out_step;
+    a.plan = plan, a.rows = a.images = count, a.height = height, a.width = width;
+    a.chains = shape_[0], a.depth = shape_[1], a.filter = shape_[2], a.max_cut = shape_[3], a.max_band = shape_[4];
+    a.flip = flip;
+    return a;
+  }
+
+  void run(Workspace& ws);
+
+  Law law_;
+  ApplyArgs format_{};  // mean and scale
+  std::vector<int> shape_;
+  std::vector<int64_t> views_;
+  uint64_t seed_;
+  bool normalised_, channels_last_ = true;
+  DALIDataType out_dtype_ = DALI_NO_TYPE, type_ = DALI_NO_TYPE;
+  DType in_type_ = DType::u8;
+  TensorLayout out_layout_, layout_;
+  std::vector<Size> sizes_;
+  std::vector<int32_t> plans_;
+  std::vector<uint8_t> flips_;
+};
+
+// One image after another, on DALI's threads.
+template <>
+void Augment<CPUBackend>::run(Workspace& ws) {
+  const auto& in = ws.Input<CPUBackend>(0);
+  auto& pool = ws.GetThreadPool();
+  const int images = in.num_samples();
+  const int64_t words = row_words(shape_[0], shape_[1]);
+  for (size_t v = 0; v < views_.size(); ++v) {
+    auto& out = ws.Output<CPUBackend>(v);
+    for (int i = 0; i < images; ++i) {
+      const void* from = in.raw_tensor(i);
+      void* to = out.raw_mutable_tensor(i);
+      pool.AddWork(
+          [=, this](int) {
+            const int32_t* plan = plans_.data() + (v * images + i) * words;
+            core.apply_cpu(arguments(from, to, 0, 0, i, 1, plan, &flips_[i]), 1);
+          },
+          int64_t{sizes_[i].height} * sizes_[i].width);
+    }
+  }
+  pool.RunAll();
+}
+
+// Images of one size that lie at equal distances go in one call; a batch as DALI makes it is one such run.
+template <>
+void Augment<GPUBackend>::run(Workspace& ws) {
+  const auto& in = ws.Input<GPUBackend>(0);
+  const int images = in.num_samples();
+  const int64_t words = row_words(shape_[0], shape_[1]);
+  kernels::DynamicScratchpad scratch(ws.stream());
+  const int32_t* plans = scratch.ToGPU(ws.stream(), plans_);
+  const uint8_t* flips = scratch.ToGPU(ws.stream(), flips_);
+  for (size_t v = 0; v < views_.size(); ++v) {
+    auto& out = ws.Output<GPUBackend>(v);
+    const int64_t in_size = size_of(in_type_), out_size = size_of(dtype_of(type_, "dtype"));
+    const auto step = [&](const void* a, const void* b, int64_t size) {  // in elements; -1: none
+      const int64_t bytes = static_cast<const char*>(b) - static_cast<const char*>(a);
+      return bytes > 0 && bytes % size == 0 ? bytes / size : -1;
+    };
+    for (int first = 0, count; first < images; first += count) {
+      int64_t in_step = 0, out_step = 0;
+      for (count = 1; first + count < images && sizes_[first + count] == sizes_[first]; ++count) {
+        const int i = first + count;
+        const int64_t from = step(in.raw_tensor(i - 1), in.raw_tensor(i), in_size);
+        const int64_t to = step(out.raw_tensor(i - 1), out.raw_tensor(i), out_size);
+        if (from < 0 || to < 0 || (count > 1 && (from != in_step || to != out_step))) break;
+        in_step = from, out_step = to;
+      }
+      const ApplyArgs a = arguments(in.raw_tensor(first), out.raw_mutable_tensor(first), in_step, out_step, first,
+                                    count, plans + (v * images + first) * words, flips + first);
+      const size_t bytes = core.workspace_bytes(a);
+      auto workspace = mm::alloc_raw_async_unique<uint8_t, mm::memory_kind::device>(bytes, ws.stream(), ws.stream());
+      if (const int error = core.apply_cuda(a, workspace.get(), bytes, ws.stream()))
+        DALI_FAIL(make_string("CUDA error: ", core.cuda_error(error)));
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace prime
+
+DALI_SCHEMA(prime__Augment)
+    .DocStr(R"(PRIME data augmentation (Modas et al., ECCV 2022): random filters, smooth displacements and color maps,
+mixed convexly, all drawn per image.
+
+The output of an image depends on ``seed``, ``index``, ``epoch`` and ``view`` alone. ``prime_dali.dali.prime(...,
+mode="native")`` fills in the arguments; called directly, ``law`` and ``plan_shape`` come from
+``prime_dali.dali.arguments(config)``.)")
+    .NumInput(1)
+    .InputDox(0, "images", "TensorList", R"(Images of 3 channels, HWC or CHW, 8 to 4096 pixels high and wide: uint8, or
+float16 or float32 in [0, 1]. Sizes may differ.)")
+    .InputLayout(0, {"HWC", "CHW"})
+    .OutputFn([](const dali::OpSpec& spec) { return static_cast<int>(spec.GetRepeatedArgument<int>("view").size()); })
+    .AddArg("law", "The distributions, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)
+    .AddArg("plan_shape", "The sizes of a plan: ``prime_dali.dali.arguments(config)``.", DALI_INT_VEC)
+    .AddOptionalArg<int64_t>("index",
+                             R"(Each image's own number in the data set. Without it, random numbers that are part
+of DALI's checkpoints.)",
+                             int64_t{0}, true)
+    .AddOptionalArg<int64_t>("epoch", "The epoch, from 0.", int64_t{0}, true)
+    .AddOptionalArg<int64_t>("flip", "Not 0: all outputs of the image are mirrored left to right.", int64_t{0}, true)
+    .AddOptionalArg<float>("alpha", "Scales every amplitude of the image, besides the configuration's own alpha.", 1.f,
+                           true)
+    .AddOptionalArg<int64_t>("key", R"(The run's seed, in dynamic mode, which has no ``seed``. Without it, ``seed``.)",
+                             nullptr)
+    .AddOptionalArg("view", "Numbers of the views, an output each; -1 is the clean image.", std::vector<int>{0})
+    .AddOptionalArg("mean", "Three numbers, on the [0, 1] scale: the output is ``(y - mean) / std``. Needs ``std``.",
+                    std::vector<float>{})
+    .AddOptionalArg("std", "Three positive numbers. Needs ``mean``.", std::vector<float>{})
+    .AddOptionalTypeArg("dtype", R"(UINT8, FLOAT16 or FLOAT. Without it, that of the images, or FLOAT where uint8 images
+are normalised.)")
+    .AddOptionalArg<std::string>("output_layout", "``HWC`` or ``CHW``. Without it, that of the images.", "")
+    .AddRandomSeedArg()
+    .AddRandomStateArg();
+
+DALI_REGISTER_OPERATOR(prime__Augment, prime::Augment<dali::CPUBackend>, dali::CPU);
+DALI_REGISTER_OPERATOR(prime__Augment, prime::Augment<dali::GPUBackend>, dali::GPU);

@@ -1,0 +1,210 @@
+"""The native operator ``fn.prime.augment``: a plugin for the installed DALI, compiled once and kept.
+
+DALI has versioned symbols, so a plugin belongs to one DALI version and is compiled where that DALI is. It is
+one file (csrc/dali/plugin.cpp) that calls the kernels of this package, so a C++ compiler and the headers of the CUDA
+runtime do; no CUDA compiler and no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nvidia.dali
+from nvidia.dali import plugin_manager, sysconfig
+
+from .. import _arrays
+from ..config import PrimeConfig, as_config
+
+COMMAND = "prime-dali build-dali-plugin"
+_loaded: Path | None = None
+_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wno-free-nonheap-object")
+
+
+def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] | list[int]]:
+    """``law`` and ``plan_shape`` of ``fn.prime.augment`` for a configuration or the name of a preset.
+
+    ::
+
+        prime_dali.dali.load_plugin()
+        images = fn.prime.augment(images, index=index, seed=1, **prime_dali.dali.arguments("imagenet"))
+
+    Raises:
+        TypeError, ValueError: ``config`` is neither.
+    """
+    settings = as_config(config)
+    shape = [settings.chains, settings.depth, settings.spectral_size, settings.max_cut, settings.max_band]
+    return {"law": settings.law(0, 0), "plan_shape": shape}
+
+
+def plugin_path() -> Path:
+    """Where the plugin for the installed DALI is, or will be: in ``PRIME_DALI_CACHE``, by default
+    ``~/.cache/prime-dali``, in a folder named after DALI's version, its CUDA, the sources and the flags."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prime-dali"
+    folder = Path(os.environ.get("PRIME_DALI_CACHE") or default)
+    digest = hashlib.sha256(" ".join((*_FLAGS, _compiler(), str(_dali_flags()))).encode())
+    sources = _sources()
+    for source in sorted([sources / "arguments.h", *(sources / "core").iterdir(), *(sources / "dali").iterdir()]):
+        digest.update(source.name.encode() + source.read_bytes())
+    version = f"dali-{nvidia.dali.__version__}-cuda{nvidia.dali.__cuda_version__}"
+    return folder / f"{version}-{digest.hexdigest()[:12]}" / "libprime_dali_plugin.so"
+
+
+def is_built() -> bool:
+    """Whether the plugin for the installed DALI has been compiled."""
+    try:
+        return plugin_path().exists()
+    except RuntimeError:  # no compiler: what it would be called is not known, so it is not there
+        return False
+
+
+def build_plugin(force: bool = False) -> Path:
+    """Compile the plugin for the installed DALI, unless that has been done; takes half a minute.
+
+    Any number of processes may call this at once: one compiles, the others wait.
+
+    Args:
+        force: Compile again.
+
+    Returns:
+        The path of the library.
+
+    Raises:
+        RuntimeError: No compiler, no headers of the CUDA runtime, or the compiler failed; the message holds its errors.
+    """
+    target = plugin_path()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _only_one(target.parent / "lock"):
+        if force or not target.exists():
+            _compile(target)
+    return target
+
+
+def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
+    """Make ``fn.prime.augment`` known to DALI, compiling it at first use. Before ``nvidia.dali.experimental.dynamic``.
+
+    Args:
+        path: A plugin built elsewhere. None: that of :func:`plugin_path`.
+
+    Raises:
+        RuntimeError: It cannot be built, or another one has been loaded.
+        FileNotFoundError: There is nothing at ``path``.
+        ImportError: It was built for another DALI or another version of this package.
+    """
+    global _loaded
+    if path is None and _loaded is not None:
+        return
+    given = Path(build_plugin() if path is None else path).resolve()
+    if given == _loaded:
+        return
+    if _loaded is not None:
+        raise RuntimeError(f"path: the plugin {_loaded} has been loaded, and DALI cannot take another")
+    if not given.is_file():
+        raise FileNotFoundError(f"path: expected a plugin library, found no file at {given}")
+    try:
+        connect = ctypes.CDLL(str(given)).prime_dali_connect
+    except (OSError, AttributeError) as error:
+        rebuild = f"build it with `{COMMAND}`"
+        raise ImportError(f"{given} is no plugin for DALI {nvidia.dali.__version__} ({error}); {rebuild}") from error
+    if connect(ctypes.byref(_core_functions())) != 0:
+        raise ImportError(f"{given} was built for another version of prime-dali; build it with `{COMMAND}`")
+    plugin_manager.load_library(str(given))
+    _loaded = given
+
+
+class _CoreFunctions(ctypes.Structure):  # csrc/dali/core.h
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        *((name, ctypes.c_void_p) for name in (
+            "sample_cpu", "apply_cpu", "workspace_bytes", "apply_cuda", "cuda_error"
+        )),
+    )  # fmt: skip
+
+
+def _core_functions() -> _CoreFunctions:
+    functions: dict[str, Any] = dict(_arrays.functions())
+    try:
+        from .. import _arrays_cuda
+
+        functions.update(_arrays_cuda.functions())
+    except ImportError:  # built without CUDA: the operator says so when it is asked for
+        pass
+    return _CoreFunctions(**functions)
+
+
+def _sources() -> Path:
+    """csrc of a checkout, or what a wheel has of it."""
+    package = Path(__file__).parent.parent
+    for folder in (package / "csrc", package.parent / "csrc"):
+        if (folder / "dali" / "plugin.cpp").exists():
+            return folder
+    raise RuntimeError("the sources of the DALI plugin are not there; install prime-dali again")
+
+
+def _compiler() -> str:
+    compiler = os.environ.get("CXX", "c++")
+    if shutil.which(compiler) is None:
+        raise RuntimeError(f"building the DALI plugin needs a C++20 compiler; {compiler} is not on PATH (set CXX)")
+    return compiler
+
+
+def _dali_flags() -> tuple[list[str], list[str]]:
+    return sysconfig.get_compile_flags(), sysconfig.get_link_flags()
+
+
+def _cuda_runtime() -> tuple[Path, Path]:
+    """Folders of cuda_runtime_api.h and libcudart_static.a: of a toolkit, or of NVIDIA's Python package."""
+    major = int(str(nvidia.dali.__cuda_version__)[:2])  # 13492 is 13.4.92
+    roots = [Path(home) for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
+    roots += [Path(f"/usr/local/cuda-{major}"), Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob("cuda-*"))]
+    for packages in (*site.getsitepackages(), site.getusersitepackages(), *sys.path):
+        roots += [Path(packages) / "nvidia" / name for name in (f"cu{major}", "cuda_runtime")]
+    for root in roots:
+        for library in (root / "lib64", root / "targets/x86_64-linux/lib", root / "lib"):
+            if (root / "include/cuda_runtime_api.h").exists() and (library / "libcudart_static.a").exists():
+                return root / "include", library
+    package = f"nvidia-cuda-runtime{'' if major >= 13 else f'-cu{major}'}"
+    raise RuntimeError(
+        "building the DALI plugin needs the headers of the CUDA runtime: set CUDA_HOME to a CUDA toolkit, "
+        f"or pip install {package}"
+    )
+
+
+def _compile(target: Path) -> None:
+    include, library = _cuda_runtime()
+    compile_flags, link_flags = _dali_flags()
+    dali = [flag.replace("-I", "-isystem", 1) for flag in compile_flags]  # its warnings are not ours
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        command = [
+            _compiler(), "-shared", *_FLAGS, *dali, f"-isystem{include}", str(_sources() / "dali" / "plugin.cpp"),
+            "-Wl,--exclude-libs,ALL", "-o", str(made), *link_flags, f"-L{library}", "-lcudart_static", "-ldl", "-lrt",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+            raise RuntimeError(
+                f"the DALI plugin does not compile for DALI {nvidia.dali.__version__}:\n"
+                + "\n".join(errors[:20])
+                + f"\nthe command was: {' '.join(command)}"
+            )
+        os.replace(made, target)
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """Waits until no other process holds the file."""
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
