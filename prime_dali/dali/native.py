@@ -160,7 +160,8 @@ def _compiler() -> str:
 
 
 def _dali_flags() -> tuple[list[str], list[str]]:
-    return sysconfig.get_compile_flags(), sysconfig.get_link_flags()
+    # The random generator's state is in DALI's core, in older versions in its operators.
+    return sysconfig.get_compile_flags(), [*sysconfig.get_link_flags(), "-ldali_core", "-ldali_operators"]
 
 
 def _cuda_runtime() -> tuple[Path, Path]:
