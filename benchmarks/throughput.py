@@ -6,6 +6,7 @@
     python benchmarks/throughput.py --device cuda --batch 32 256 --official DIR --json throughput.json
     python benchmarks/throughput.py --device cuda --batch 256 --graph --kernels --plot out
     python benchmarks/throughput.py --from-json throughput.json --plot out
+    python benchmarks/throughput.py --pipeline FOLDER ...      DALI pipelines instead: see pipeline.py
 
 A rate is the median over the repeats; a repeat calls until ``--seconds`` have passed. Memory is the largest growth
 during a call, output included: of the resident set on the CPU, of what torch has allocated on CUDA. The launch is the
@@ -341,6 +342,11 @@ def run(options: argparse.Namespace, official: torch.nn.Module | None) -> dict[s
 
 def main(argv: list[str] | None = None) -> int:
     """Measure, or read what was measured; draw it."""
+    given = sys.argv[1:] if argv is None else argv
+    if any(argument.split("=")[0] == "--pipeline" for argument in given):
+        import pipeline
+
+        return pipeline.main(given)
     p = parser()
     options = p.parse_args(argv)
     check(p, options)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import CUDA, make_images
+from PIL import Image
 
 import prime_dali
 
@@ -93,6 +94,32 @@ def test_training_step(device: str, tmp_path: Path) -> None:
         assert 0 < min(row["seconds"]) <= row["median"] <= max(row["seconds"])
     assert "resnet18, 32 x 32, batch 2, --views 3, not compiled" in text
     assert "3 views (two augmented and the clean one) take" in text
+
+
+def test_pipelines(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "photos" / "class").mkdir(parents=True)
+    for i, image in enumerate(make_images(4, 60, 50, torch.uint8)):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / "photos" / "class" / f"{i}.jpg")
+    written = tmp_path / "out.json"
+    tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--warmup", 1, "--peers", "trivial"]
+    text = run("throughput", "--pipeline", tmp_path / "photos", "--device", device, *tiny, "--json", written)
+    rows = {row["name"]: row for row in json.loads(written.read_text())["results"]}
+    modes = ["native", "cupy", "dlpack", *(["torch"] if device == "cuda" else [])]
+    assert list(rows) == ["plain", "copy", *(f"{m}{x}" for m in modes for x in ("", " x 3")), "trivial"]
+    for row in rows.values():
+        assert row["error"] == ""
+        assert 0 < min(row["rates"]) <= row["median"] <= max(row["rates"])
+    assert "32 x 32, batch 2, 2 threads, decoded" in text
+
+
+def test_pipelines_need_a_folder_of_class_folders(tmp_path: Path) -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    command = [sys.executable, str(FOLDER / "throughput.py"), "--pipeline", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"argument --pipeline: expected a folder of class folders, got {tmp_path}" in done.stderr
 
 
 def cuda_like(**changes: Any) -> dict[str, Any]:

@@ -111,6 +111,29 @@ def test_flip(device: str, mode: str) -> None:
     np.testing.assert_array_equal(out[1::2], straight[1::2, ..., ::-1])
 
 
+def test_in_a_pipeline_with_conditionals(device: str, mode: str) -> None:
+    """DALI rewrites the code of such pipelines, and must leave ours alone."""
+
+    @pipeline_def(
+        batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None, enable_conditionals=True
+    )  # fmt: skip
+    def pipeline():
+        image, index = fn.external_source(
+            lambda s: (IMAGES[s.idx_in_epoch % 4], np.array(s.idx_in_epoch % 4, np.int64)), num_outputs=2, batch=False
+        )
+        image = image.gpu() if device == "gpu" else image
+        out = prime_dali.dali.prime(image, index=index, seed=5, out_layout="CHW", mean=MEAN, std=STD, mode=mode)
+        if index == 3:
+            out = out * 0
+        return out
+
+    built = pipeline()
+    built.build()
+    out = np.stack([np.array(sample) for sample in built.run()[0].as_cpu()])
+    np.testing.assert_array_equal(out[:3], expected(device, 4)[:3])
+    assert not out[3].any()
+
+
 def test_dtypes(device: str, mode: str) -> None:
     [[same]] = run(device, batch=8, config="cifar", mode=mode)
     assert same.dtype == np.uint8

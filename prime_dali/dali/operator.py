@@ -12,6 +12,7 @@ from nvidia.dali import fn as dali_fn
 from nvidia.dali import ops as dali_ops
 from nvidia.dali import types as dali_types
 from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import do_not_convert
 
 from .. import _arguments, arrays
 from ..config import PrimeConfig, as_config
@@ -25,6 +26,7 @@ MODES = ("auto", "native", "cupy", "dlpack", "torch")
 _LAYOUTS = {"HWC": "NHWC", "CHW": "NCHW"}
 
 
+@do_not_convert  # a pipeline with conditionals would rewrite this, and what it calls, for its own if and for
 def prime(
     images: DataNode,
     config: PrimeConfig | str = "imagenet",
@@ -197,6 +199,7 @@ def _native(augment: _Augment, inputs: dict[str, DataNode], out_dtype: Any) -> A
 
 
 def _cupy(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
+    @do_not_convert
     def function(*batches: list[Any]) -> Any:
         return augment(arrays, arrays.as_array("images", batches[0][0])[1], batches)
 
@@ -210,6 +213,7 @@ def _dlpack(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
 
     from .. import torch_ops
 
+    @do_not_convert
     def function(*batches: list[Any]) -> Any:
         on_stream: Any = contextlib.nullcontext()
         if told["device"] == "gpu":
@@ -232,6 +236,7 @@ def _torch(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
     if not torch.cuda.is_available():
         raise RuntimeError("mode: torch needs a GPU, for CPU images too, because DALI makes a CUDA stream for it")
 
+    @do_not_convert
     def function(*batches: list[Any]) -> Any:
         return augment(torch_ops, torch, batches)
 
@@ -245,6 +250,7 @@ def _leaving_streams_alone(function: Callable[..., Any]) -> Callable[..., Any]:
     destroy DALI's stream, and the process dies of it before anybody reads the message.
     """
 
+    @do_not_convert
     def guarded(*arguments: Any) -> Any:
         try:
             return function(*arguments)
