@@ -24,7 +24,9 @@ def examine() -> list[Finding]:
     cupy = _package("cupy", "CuPy", "pip install 'prime-dali[cupy-cuda13]' (CUDA 12: cupy-cuda12)")
     dali = _package("nvidia.dali", "DALI", "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)")
     gpu = _gpu()
-    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, _dali_plugin(dali), _dali_gpu(cuda, gpu, cupy, dali)]
+    plugin = _dali_plugin(dali)
+    door = cupy if cupy.usable or not plugin.usable else plugin
+    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, plugin, _dali_gpu(cuda, gpu, door, dali)]
 
 
 def report() -> str:
@@ -142,8 +144,8 @@ def _dali_plugin(dali: Finding) -> Finding:
     return Finding(what, True, f"for DALI {dali.detail}: {path}")
 
 
-def _dali_gpu(cuda: Finding, gpu: Finding, cupy: Finding, dali: Finding) -> Finding:
-    for needed in (dali, gpu, cuda, cupy):
+def _dali_gpu(cuda: Finding, gpu: Finding, door: Finding, dali: Finding) -> Finding:
+    for needed in (dali, gpu, cuda, door):
         if not needed.usable:
             return Finding("DALI on the GPU", False, f"{needed.what}: {needed.detail}", needed.advice)
     return Finding("DALI on the GPU", True, gpu.detail)

@@ -54,7 +54,7 @@ def prime(
     ``cupy``    ``fn.python_function``: nothing to compile; CuPy arrays on DALI's own stream, NumPy arrays on the CPU
     ``dlpack``  ``fn.dl_tensor_python_function``: the same through torch, where there is no CuPy
     ``torch``   ``fn.torch_python_function``: for comparison; DALI waits for the GPU twice a call. Needs a GPU
-    ``auto``    ``native`` if it is compiled, else ``cupy``
+    ``auto``    ``native`` if it is compiled and index, epoch and flip are on the CPU, as it wants them; else ``cupy``
     ==========  ====================================================================================================
 
     Args:
@@ -110,7 +110,8 @@ def prime(
     if mode not in MODES:
         raise ValueError(_arguments.unknown("mode", mode, MODES))
     if mode == "auto":
-        mode = "native" if native.is_built() else "cupy"
+        on_cpu = all(node.device == "cpu" for name, node in inputs.items() if name != "images")
+        mode = "native" if on_cpu and native.is_built() else "cupy"
     augment = _Augment(settings, seed, view, epoch, mean, std, dtype, layout, out_layout, tuple(inputs))
     if mode == "native":
         out = _native(augment, inputs, out_dtype)
