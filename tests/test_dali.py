@@ -19,7 +19,7 @@ import prime_dali
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
-from nvidia.dali import fn, pipeline_def, types
+from nvidia.dali import Pipeline, fn, pipeline_def, types
 
 SIZE = (24, 40)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -109,6 +109,19 @@ def test_flip(device: str, mode: str) -> None:
     out = np.concatenate(views)
     np.testing.assert_array_equal(out[::2], straight[::2])
     np.testing.assert_array_equal(out[1::2], straight[1::2, ..., ::-1])
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_auto_is_native_where_that_is_compiled(built: bool, plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prime_dali.dali import operator
+
+    taken = []
+    for name in ("_native", "_cupy"):
+        monkeypatch.setattr(operator, name, lambda *_, name=name, **__: taken.append(name))
+    monkeypatch.setattr(operator.native, "is_built", lambda: built)
+    with Pipeline(batch_size=1, num_threads=1, device_id=None):
+        prime_dali.dali.prime(fn.external_source(IMAGES, batch=False))
+    assert taken == ["_native" if built else "_cupy"]
 
 
 def test_in_a_pipeline_with_conditionals(device: str, mode: str) -> None:
