@@ -7,8 +7,6 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 MAX_SIDE = 4096  # pixels
 MAX_VIEWS = 16
 CLEAN = "clean"
@@ -119,6 +117,10 @@ def normalization(mean: Sequence[float] | None, std: Sequence[float] | None) -> 
         if value is None:
             raise ValueError(f"{argument}: expected three numbers because {other} is given, got None")
     means, stds = triple("mean", mean), triple("std", std, positive=True)
-    if any(np.float32(s) == 0 for s in stds):
-        raise ValueError(f"std: expected positive numbers that float32 can hold, got {std!r}")
-    return [float(np.float32(m)) for m in means], [1 / float(np.float32(s)) for s in stds]
+    return [_single(m) for m in means], [1 / _single(s) for s in stds]
+
+
+def _single(x: float) -> float:
+    """``x`` rounded to float32; without NumPy, whose numbers torch.compile would trace as tensors."""
+    mantissa, exponent = math.frexp(x)
+    return math.ldexp(round(mantissa * 2**24), exponent - 24)
