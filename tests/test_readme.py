@@ -13,7 +13,8 @@ from PIL import Image
 
 import prime_dali
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
@@ -29,6 +30,18 @@ def test_torch_block() -> None:
     batch = (make_images(4, 32, 32, torch.uint8), torch.arange(4), torch.arange(4))
     names = {"loader": [batch], "model": model, "criterion": torch.nn.CrossEntropyLoss(), "epoch": 1}
     exec(code if torch.cuda.is_available() else code.replace(".cuda()", ""), names)
+    assert names["loss"].isfinite()
+
+
+def test_without_dali_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    timm_loop = pytest.importorskip("timm_loop", reason="torchvision is not installed", exc_type=ImportError)
+    images, labels = make_images(4, 32, 32, torch.uint8), torch.arange(4)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 10))
+    names = {"torch": torch, "PRIME": prime_dali.PRIME, "jsd_loss": timm_loop.jsd_loss, "device": "cpu"}
+    names |= {"model": model, "images": images, "labels": labels}
+    torch._dynamo.reset()
+    exec(block("jsd_loss").replace("fullgraph=True", 'fullgraph=True, backend="eager"'), names)
     assert names["loss"].isfinite()
 
 

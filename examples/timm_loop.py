@@ -1,0 +1,61 @@
+"""Trains with the Jensen-Shannon loss on any loader of (images, labels), PRIME within the compiled step.
+
+    python examples/timm_loop.py FOLDER --epochs 90
+
+The loader can be FFCV's (``ToTensor``, ``ToDevice``, ``ToTorchImage``: uint8 on the GPU) or timm's ``create_loader``
+with ``mean=(0, 0, 0), std=(1, 1, 1)`` (floats in [0, 1] on the GPU); here it is torchvision's. They give no numbers
+of the images, so PRIME counts; save its ``state_dict`` with the network's to go on where a run stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from arguments import parse
+from torch.nn.functional import nll_loss
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+from prime_dali import PRIME
+
+try:
+    from timm import create_model
+except ImportError:
+    from torchvision.models import get_model as create_model
+
+
+def jsd_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross entropy of the clean logits + 12 * mean KL divergence of the three views' softmax to their mean."""
+    laws = logits.log_softmax(1).unflatten(0, (3, -1))
+    # In logarithms, because the gradient of p log p is NaN where a softmax p has underflowed to 0.
+    return nll_loss(laws[0], labels) + 12 * (laws.exp() * (laws - laws.logsumexp(0) + math.log(3))).sum(2).mean()
+
+
+def train(loader: Iterable, model: torch.nn.Module, epochs: int, device: str) -> None:
+    """Train, and print the last loss of every epoch."""
+    augment = PRIME("imagenet", seed=1, views=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)).to(device)
+    optimizer = torch.optim.SGD(model.to(device).parameters(), lr=0.1, momentum=0.9)
+    step = torch.compile(lambda images, labels: jsd_loss(model(augment(images)), labels), fullgraph=True)
+    for epoch in range(epochs):
+        for images, labels in loader:
+            loss = step(images.to(device), labels.to(device))  # tensors that are there already stay as they are
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        print(f"epoch {epoch}: loss {loss.item():.3f}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train a ResNet-18, timm's where timm is installed, on a folder."""
+    options = parse(__doc__, argv)
+    data = ImageFolder(options.folder, v2.Compose([v2.RandomResizedCrop(options.size), v2.PILToTensor()]))
+    # All batches have one size; a folder that is smaller than a batch makes one batch.
+    loader = DataLoader(data, min(options.batch, len(data)), True, num_workers=options.workers, drop_last=True)
+    train(loader, create_model("resnet18", num_classes=len(data.classes)), options.epochs, options.device)
+
+
+if __name__ == "__main__":
+    main()
