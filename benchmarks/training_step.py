@@ -92,9 +92,9 @@ def new_prime(views: int, device: torch.device) -> prime_dali.PRIME:
 def jsd_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of the clean views, and the Jensen-Shannon divergence of all three."""
     views = logits.chunk(3)
-    laws = [view.softmax(1) for view in views]
-    mixture = torch.stack(laws).mean(0).clamp(1e-7, 1).log()
-    divergences = [kl_div(mixture, law, reduction="batchmean") for law in laws]
+    laws = [view.log_softmax(1) for view in views]  # p log p has no gradient where a softmax p underflows to 0
+    mixture = torch.stack(laws).logsumexp(0) - math.log(len(views))
+    divergences = [kl_div(mixture, law, reduction="batchmean", log_target=True) for law in laws]
     return cross_entropy(views[0], labels) + JSD_WEIGHT * torch.stack(divergences).mean()
 
 

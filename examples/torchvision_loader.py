@@ -2,7 +2,7 @@
 
     python examples/torchvision_loader.py FOLDER --epochs 90
 
-PRIME's draws hang on each image's own number and the epoch, not on batch size, order or workers. The crops and flips
+PRIME's draws depend on each image's own number and the epoch, not on batch size, order or workers. The crops and flips
 come from torch's generators in the workers.
 """
 
