@@ -257,7 +257,8 @@ void Augment<GPUBackend>::run(Workspace& ws) {
       const ApplyArgs a = arguments(in.raw_tensor(first), out.raw_mutable_tensor(first), in_step, out_step, first,
                                     count, plans + (v * images + first) * words, flips + first);
       const size_t bytes = core.workspace_bytes(a);
-      auto workspace = mm::alloc_raw_async_unique<uint8_t, mm::memory_kind::device>(bytes, ws.stream(), ws.stream());
+      auto workspace =
+          mm::alloc_raw_async_unique<uint8_t, mm::memory_kind::device>(bytes, ws.stream(), ws.stream(), 256);
       if (const int error = core.apply_cuda(a, workspace.get(), bytes, ws.stream()))
         DALI_FAIL(make_string("CUDA error: ", core.cuda_error(error)));
     }
