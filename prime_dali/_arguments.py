@@ -40,6 +40,17 @@ def amplitude(argument: str, value: Any) -> float:
     return number
 
 
+def interval(argument: str, value: Any, high: float) -> tuple[float, float]:
+    """``value`` as ``(low, up)`` with ``0 < low <= up <= high``; TypeError or ValueError otherwise."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError(f"{argument}: expected (least, greatest), got {value!r}")
+    low, up = (amplitude(argument, v) for v in value)
+    if not 0 < low <= up <= high:
+        limit = "" if math.isinf(high) else f" <= {high:g}"
+        raise ValueError(f"{argument}: expected 0 < least <= greatest{limit}, got {value!r}")
+    return low, up
+
+
 def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float, float, float]:
     """``value`` as three finite floats, one per channel; TypeError or ValueError otherwise."""
     try:

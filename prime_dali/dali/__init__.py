@@ -8,6 +8,12 @@
         images = fn.decoders.image_random_crop(jpegs, device="mixed")
         images = fn.resize(images, size=(224, 224))
         return prime_dali.dali.prime(images, "imagenet", seed=1, mean=..., std=...), labels
+
+Whole pipelines over folders of images, and a loader that gives their batches to torch::
+
+    loader = Loader(train_pipeline("train", "imagenet", batch_size=256, seed=1))
+    for images, labels, index in loader:
+        ...
 """
 
 try:
@@ -17,7 +23,20 @@ except ImportError as error:
         "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]' (or dali-cuda12)"
     ) from error
 
+from .loader import Batch, Loader
 from .native import arguments, build_plugin, load_plugin, plugin_path
 from .operator import prime
+from .pipelines import ImagePipeline, train_pipeline, val_pipeline
 
-__all__ = ["arguments", "build_plugin", "load_plugin", "plugin_path", "prime"]
+__all__ = [
+    "Batch",
+    "ImagePipeline",
+    "Loader",
+    "arguments",
+    "build_plugin",
+    "load_plugin",
+    "plugin_path",
+    "prime",
+    "train_pipeline",
+    "val_pipeline",
+]

@@ -1,0 +1,226 @@
+"""Batches of a pipeline as torch tensors: epochs, broken files, and states that continue exactly."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from nvidia.dali import Pipeline
+
+from .. import _arguments
+from .dataset import Files
+from .operator import types
+from .pipelines import ImagePipeline, fn
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger(__name__)
+
+
+class Batch(NamedTuple):
+    """One batch; N is ``batch_size``, or less in the last batch of ``last_batch="partial"``."""
+
+    images: torch.Tensor | tuple[torch.Tensor, ...]
+    """``[N, 3, H, W]``, or with ``views=3`` a tuple of three: clean, augmented, augmented. Where the pipeline's
+    layout is HWC, the same axes in memory format channels_last."""
+    labels: torch.Tensor
+    """int64 ``[N]``."""
+    indices: torch.Tensor
+    """int64 ``[N]``: each image's own number in the whole data set."""
+
+
+class Loader:
+    """Iterates over an epoch of a pipeline at a time, for as many epochs as asked.
+
+    Tensors are DALI's own memory, without a copy, on the pipeline's device; they stay valid as long as they are held.
+    On a GPU they belong to torch's current stream of the time when they were given.
+
+    An epoch that was left before its end goes on where it was left: no image is lost or repeated.
+
+    Args:
+        pipeline: Of :func:`train_pipeline` or :func:`val_pipeline`. One loader a pipeline.
+        on_error: What happens when a file cannot be read or decoded. ``"raise"``: a ValueError that names it.
+            ``"skip"``: it is logged as a warning, the next good file of the list is read in its place from then on
+            (with its own label and number, so that an epoch keeps its length), and the pipeline starts anew from
+            the same batch, which takes part of a second. Only for pipelines of files.
+
+    Attributes:
+        pipeline: The one in use; another after ``load_state_dict`` and after a skipped file.
+        replaced: Numbers of broken files that were met, each with the number of the file read in its place.
+
+    Raises:
+        TypeError, ValueError: A wrong argument.
+        ImportError: Without torch.
+    """
+
+    def __init__(self, pipeline: ImagePipeline, *, on_error: str = "raise") -> None:
+        import torch  # noqa: F401 -- fails here, not at the first batch
+
+        if not isinstance(pipeline, ImagePipeline):
+            raise TypeError(f"pipeline: expected one of train_pipeline or val_pipeline, got {type(pipeline).__name__}")
+        if on_error not in ("raise", "skip"):
+            raise ValueError(_arguments.unknown("on_error", on_error, ("raise", "skip")))
+        if on_error == "skip" and pipeline.data is None:
+            raise ValueError("on_error: expected 'raise' with source, whose files are not known here, got 'skip'")
+        self.pipeline, self.on_error = pipeline, on_error
+        self._done = 0  # batches given, from the start of epoch 0
+        self._failed = False
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        return self.pipeline.batches
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0; so, after the last batch of an epoch, the next one."""
+        return self._done // len(self)
+
+    @property
+    def replaced(self) -> Mapping[int, int]:
+        """Numbers of broken files that were met, each with the number of the file read in its place."""
+        return {} if self.pipeline.data is None else dict(self.pipeline.data.replaced)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches of an epoch, or the rest of one that was left or loaded.
+
+        Raises:
+            ValueError: A file cannot be read or decoded, under ``on_error="raise"``, or no file can; it is named.
+            RuntimeError: Any other failure of the pipeline, as DALI words it.
+        """
+        while True:
+            outputs = self._run()
+            self._done += 1
+            last = self._done % len(self) == 0
+            yield self._batch(outputs)
+            if last:
+                return
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next batch begins. Loaded into a loader of the same arguments, all batches from there on are the
+        same to the bit."""
+        data = self.pipeline.data
+        return {
+            "batches": self._done,
+            "settings": self._settings(),
+            "replaced": dict(self.replaced),
+            "checkpoint": self.pipeline.checkpoint() if data is None else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a ``state_dict()`` of a loader of the same arguments.
+
+        Raises:
+            TypeError, ValueError: ``state`` is none of ours, or one of other arguments, which are named.
+        """
+        if not isinstance(state, Mapping) or not {"batches", "settings", "replaced", "checkpoint"} <= state.keys():
+            raise TypeError("state: expected a state_dict() of a Loader")
+        for name, own in self._settings().items():
+            if state["settings"].get(name) != own:
+                raise ValueError(f"state: expected one with {name} {own!r}, got {state['settings'].get(name)!r}")
+        if self.pipeline.data is not None:
+            self.pipeline.data.replaced = dict(state["replaced"])
+        self._done, self._failed = state["batches"], False
+        self.pipeline = self.pipeline.restarted(self._done, state["checkpoint"])
+
+    def _settings(self) -> dict[str, Any]:
+        own = {"views": self.pipeline.views, "batches an epoch": self.pipeline.batches}
+        return own if self.pipeline.data is None else own | self.pipeline.data.settings
+
+    def _run(self) -> Sequence[Any]:
+        if self._failed:  # DALI would go on with the batch after the failed one
+            raise RuntimeError("the pipeline failed before; make a new one and load a state into its loader")
+        while True:
+            try:
+                return self.pipeline.run()
+            except RuntimeError as error:
+                self._failed = True
+                data = self.pipeline.data
+                if data is None:
+                    raise
+                # The pipeline reads ahead: the broken file may be in a later batch than the one it owes.
+                steps = range(self._done, self._done + self.pipeline.prefetch_queue_depth + 1)
+                broken = self._broken({n for step in steps for n in data.feed(step)[2].tolist()})
+                if not broken:
+                    raise
+                if self.on_error == "raise":
+                    named = "; ".join(f"{data.files[number]}: {why}" for number, why in broken.items())
+                    raise ValueError(f"files: expected images that can be decoded, got {named}") from error
+                self._skip(data, broken)
+                self.pipeline = self.pipeline.restarted(self._done)
+                self._failed = False
+
+    def _skip(self, data: Files, broken: dict[int, str]) -> None:
+        """Replace these broken files, and those that turn out to be broken as their replacements."""
+        found = broken
+        while found:
+            data.replace(list(found))
+            found = self._broken({data.replaced[number] for number in found})
+            broken = broken | found
+        for number, why in broken.items():
+            _log.warning("%s: %s; read in its place: %s", data.files[number], why, data.files[data.replaced[number]])
+
+    def _broken(self, numbers: set[int]) -> dict[int, str]:
+        """Which of these files are broken, and what is wrong with each."""
+        data = self.pipeline.data
+        assert data is not None
+        places = sorted(numbers)
+        found = _broken_files([data.files[number] for number in places], self.pipeline.device_id)
+        return {places[i]: why for i, why in found.items()}
+
+    def _batch(self, outputs: Sequence[Any]) -> Batch:
+        import torch
+
+        *views, labels, indices = (torch.from_dlpack(out.as_tensor()) for out in outputs)
+        if self.pipeline.out_layout == "HWC":
+            views = [view.permute(0, 3, 1, 2) for view in views]
+        count = len(views[0])
+        images = views[0] if len(views) == 1 else tuple(views)
+        return Batch(images, labels.reshape(count), indices.reshape(count))  # readers give labels of shape [N, 1]
+
+
+def _broken_files(paths: list[str], device_id: int | None) -> dict[int, str]:
+    """Places in ``paths`` of files that cannot be read or decoded, and what is wrong with each."""
+    found: dict[int, str] = {}
+    sound: list[int] = []
+    for place, path in enumerate(paths):
+        try:
+            if os.path.getsize(path) == 0:
+                found[place] = "empty"
+                continue
+            with open(path, "rb"):
+                sound.append(place)
+        except OSError as error:
+            found[place] = error.strerror or str(error)
+
+    def halve(places: list[int]) -> None:
+        why = _why_not_decoded([paths[place] for place in places], device_id) if places else None
+        if why is None:
+            return
+        if len(places) == 1:
+            found[places[0]] = why
+            return
+        halve(places[: len(places) // 2])
+        halve(places[len(places) // 2 :])
+
+    halve(sound)
+    return dict(sorted(found.items()))
+
+
+def _why_not_decoded(paths: list[str], device_id: int | None) -> str | None:
+    """DALI's reason why one of these files cannot be decoded; None if all can."""
+    pipeline = Pipeline(batch_size=len(paths), num_threads=2, device_id=device_id, prefetch_queue_depth=1)
+    names = [np.frombuffer(os.fsencode(path), np.uint8) for path in paths]
+    with pipeline:
+        encoded = fn.io.file.read(fn.external_source(lambda: names, batch=True, dtype=types.UINT8, ndim=1))
+        images = fn.decoders.image(encoded, device="cpu" if device_id is None else "mixed")
+        pipeline.set_outputs(fn.peek_image_shape(encoded), images)
+    try:
+        pipeline.run()
+    except RuntimeError as error:
+        lines = [line for line in str(error).split("encountered:")[-1].splitlines() if line.strip()]
+        return f"cannot be decoded ({lines[0].strip() if lines else 'DALI gives no reason'})"
+    return None
