@@ -55,13 +55,13 @@ def train(folder: Path | None, device: str = "cpu", on_error: str = "raise", **a
 
 
 def by_number(batches: Sequence) -> dict[int, np.ndarray]:
-    """Each image by its number; views one below another."""
+    """Each image by its number; views one below another. Where one comes twice it must be the same."""
     found = {}
     for images, _, indices in batches:
         views = images if isinstance(images, tuple) else (images,)
         for i, number in enumerate(indices.tolist()):
-            assert number not in found
-            found[number] = np.concatenate([view[i].cpu().numpy() for view in views])
+            image = np.concatenate([view[i].cpu().numpy() for view in views])
+            np.testing.assert_array_equal(image, found.setdefault(number, image))
     return found
 
 
@@ -90,6 +90,16 @@ def test_numbers_and_labels_are_those_of_image_folder(folder: Path, device: str)
             seen += indices.tolist()
         assert sorted(seen) == list(range(COUNT))
         assert (seen == list(range(COUNT))) == (loader.pipeline.data.shuffle is False)
+
+
+def test_folders_below_a_class_are_sorted(tmp_path: Path) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    for name in ("m", "b/x", "z", "a", "b", "k", "b-", "q", "c"):
+        (tmp_path / "class" / name).mkdir(parents=True, exist_ok=True)
+        for photo in ("2.jpg", "10.JPEG", "1.png"):
+            (tmp_path / "class" / name / photo).touch()
+    files, _, _ = dataset.image_folder(tmp_path)
+    assert files == [file for file, _ in torchvision.datasets.ImageFolder(str(tmp_path)).samples]
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
@@ -195,27 +205,43 @@ def test_tensors_stay_valid(folder: Path, device: str) -> None:
         assert torch.equal(batch.images, copy)
 
 
-def windows(count: int, height: int, width: int, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
+@pytest.mark.parametrize("device", [GPU])
+def test_memory_is_not_used_again_before_torch_has_read_it(folder: Path, device: str) -> None:
+    """Torch's stream is far behind the host, and every batch is dropped as soon as its reading is ordered."""
+    late = []
+    loader = train(folder, device, batch_size=1)
+    for images, _, _ in loader:
+        torch.cuda._sleep(50_000_000)
+        late.append(images.clone())
+        del images
+    for image, batch in zip(late, train(folder, device, batch_size=1), strict=True):
+        assert torch.equal(image, batch.images)
+
+
+def windows(count: int, height: int, width: int, ratio: tuple = (3 / 4, 4 / 3)) -> tuple[np.ndarray, np.ndarray]:
     ones = np.ones(count, np.int64)
-    return dataset.random_crops(
-        height * ones, width * ones, np.arange(count), epoch * ones, 5, (0.08, 1.0), (3 / 4, 4 / 3)
-    )
+    return dataset.random_crops(height * ones, width * ones, np.arange(count), 0 * ones, 5, (0.08, 1.0), ratio)
 
 
-def test_crops_have_the_laws_of_torchvision() -> None:
+@pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (0.2, 3)])
+def test_crops_have_the_laws_of_torchvision(ratio: tuple) -> None:
     torchvision = pytest.importorskip("torchvision")
     torch.manual_seed(0)
     count, height, width = 4000, 300, 400
-    corner, window = windows(count, height, width)
+    corner, window = windows(count, height, width, ratio)
     assert (corner >= 0).all()
     assert (corner + window <= [height, width]).all()
     image = torch.empty(3, height, width)
     draw = torchvision.transforms.RandomResizedCrop.get_params
-    theirs = np.array([draw(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(count)])
+    theirs = np.array([draw(image, [0.08, 1.0], list(ratio)) for _ in range(count)])
     for ours, other in zip(np.concatenate([corner, window], 1).T, theirs.T, strict=True):
         grid = np.arange(0, width, 10)
         distance = np.abs((ours[:, None] <= grid).mean(0) - (other[:, None] <= grid).mean(0)).max()
         assert distance < 1.95 * (2 / count) ** 0.5  # Kolmogorov-Smirnov, 0.1 % of honest runs
+
+
+def test_flips_are_fair() -> None:
+    count = 4000
     flips = dataset.random_flips(np.arange(count), np.zeros(count, np.int64), 5, 0.5)
     assert abs(flips.mean() - 0.5) < 4 * 0.5 / count**0.5
 
@@ -302,9 +328,11 @@ def test_source_of_ones_own(folder: Path, indexed: bool, decoded: bool) -> None:
     batches = list(first)
     one = next(iter(first))
     if indexed:
-        expected = by_number(list(train(folder, flip=0, last_batch="partial")))
-        for number, image in by_number(batches).items():
-            np.testing.assert_allclose(image, expected[number], atol=1e-5)
+        files = train(folder, flip=0, last_batch="partial")
+        for epoch in (batches, [one]):
+            expected = by_number(list(files))
+            for number, image in by_number(epoch).items():
+                np.testing.assert_allclose(image, expected[number], atol=1e-5)
         assert [b.labels.tolist() for b in batches] == [[i // 4 for i in b.indices.tolist()] for b in batches]
     restored = loader()
     state = pickle.loads(pickle.dumps(first.state_dict()))

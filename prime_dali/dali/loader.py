@@ -18,6 +18,8 @@ from .pipelines import ImagePipeline, fn
 if TYPE_CHECKING:
     import torch
 
+_MAX_HELD = 2  # batches; torch's host code seldom is further ahead of the GPU
+
 _log = logging.getLogger(__name__)
 
 
@@ -36,8 +38,10 @@ class Batch(NamedTuple):
 class Loader:
     """Iterates over an epoch of a pipeline at a time, for as many epochs as asked.
 
-    Tensors are DALI's own memory, without a copy, on the pipeline's device; they stay valid as long as they are held.
-    On a GPU they belong to torch's current stream of the time when they were given.
+    Tensors are DALI's own memory, without a copy, on the pipeline's device. On the CPU they stay valid as long as they
+    are held. On a GPU too, but the work that reads them must be on torch's current stream, and be put there before the
+    next batch is asked for: DALI uses the memory of a dropped tensor again without waiting for torch, so the loader
+    holds each batch until that work is done. Clone what is to be read later.
 
     An epoch that was left before its end goes on where it was left: no image is lost or repeated.
 
@@ -69,6 +73,9 @@ class Loader:
         self.pipeline, self.on_error = pipeline, on_error
         self._done = 0  # batches given, from the start of epoch 0
         self._failed = False
+        # On a GPU: the batch given last, and those before it that torch may still read, each with its event.
+        self._last: Any = None
+        self._held: list[tuple[Any, torch.cuda.Event]] = []
 
     def __len__(self) -> int:
         """Batches an epoch."""
@@ -92,10 +99,11 @@ class Loader:
             RuntimeError: Any other failure of the pipeline, as DALI words it.
         """
         while True:
-            outputs = self._run()
+            self._wait_for_readers()
+            batch = self._batch(self._run())
             self._done += 1
             last = self._done % len(self) == 0
-            yield self._batch(outputs)
+            yield batch
             if last:
                 return
 
@@ -153,6 +161,19 @@ class Loader:
                 self.pipeline = self.pipeline.restarted(self._done)
                 self._failed = False
 
+    def _wait_for_readers(self) -> None:
+        """On a GPU, let go of all but the last batches, once the work that torch was given with them is done."""
+        if self._last is None:
+            return
+        import torch
+
+        self._held.append((self._last, torch.cuda.current_stream(self.pipeline.device_id).record_event()))
+        self._last = None
+        while len(self._held) > _MAX_HELD:
+            _, read = self._held[0]
+            read.synchronize()
+            del self._held[0]
+
     def _skip(self, data: Files, broken: dict[int, str]) -> None:
         """Replace these broken files, and those that turn out to be broken as their replacements."""
         found = broken
@@ -175,6 +196,8 @@ class Loader:
         import torch
 
         *views, labels, indices = (torch.from_dlpack(out.as_tensor()) for out in outputs)
+        if self.pipeline.device_id is not None:
+            self._last = outputs
         if self.pipeline.out_layout == "HWC":
             views = [view.permute(0, 3, 1, 2) for view in views]
         count = len(views[0])
