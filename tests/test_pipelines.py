@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_images
-from PIL import Image
+from PIL import Image, ImageOps
 
 import prime_dali
 
@@ -264,6 +264,14 @@ def test_permutations() -> None:
             assert (order == other).mean() < 0.02
 
 
+def test_names_of_draws_are_those_of_prime() -> None:
+    numbers, epochs, views = [5, -7, 2**40], [1, 2, 2**32 - 1], [0, 9, 2**32 - 1]
+    words = dataset._words(-3, np.array(numbers), np.array(epochs), *views)
+    for i, (number, epoch) in enumerate(zip(numbers, epochs, strict=True)):
+        for j, view in enumerate(views):
+            np.testing.assert_array_equal(words[i, j], prime_dali.random.stream(-3, number, epoch, view))
+
+
 def test_state_in_the_middle_of_an_epoch(folder: Path, device: str, tmp_path: Path) -> None:
     arguments = {"last_batch": "partial", "batch_size": 3}
     whole = train(folder, device, **arguments)
@@ -476,6 +484,24 @@ def test_odd_files_are_decoded_to_rgb(kind: str, make: Callable, tmp_path: Path,
         if not make.training and height > 1:  # 24 x 36, and of that 16 x 24 in the middle
             whole = whole[height // 6 : -(height // 6), width // 6 : -(width // 6)]
         np.testing.assert_allclose(images[0].mean((1, 2)).cpu(), whole.mean((0, 1)), atol=0.02)
+
+
+def test_orientation_is_that_of_the_camera(make: Callable, tmp_path: Path, device: str) -> None:
+    exif = Image.Exif()
+    exif[0x112] = 6  # to be turned by a quarter
+    picture(*((24, 16) if make.training else (36, 24))).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    upright = np.asarray(ImageOps.exif_transpose(Image.open(tmp_path / "turned.jpg"))).transpose(2, 0, 1) / 255
+    arguments = {"config": None, "flip": 0} if make.training else {}
+    upright = upright if make.training else upright[:, 4:20, 6:30]
+    [(images, _, _)] = make(device, [tmp_path / "turned.jpg"], mean=None, std=None, **arguments)
+    np.testing.assert_allclose(images[0].cpu(), upright, atol=3 / 255)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("function", [train_pipeline, val_pipeline])
+def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
+    with pytest.raises(RuntimeError, match="device: expected a usable GPU, got: "):
+        function(folder, batch_size=4, device="gpu")
 
 
 @pytest.mark.parametrize(("arguments", "exception", "message"), [

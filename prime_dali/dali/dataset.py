@@ -180,7 +180,7 @@ def shard(shard_id: int | None, num_shards: int | None) -> tuple[int, int]:
 
 def permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     """The numbers 0 to ``count - 1`` in an order that follows from seed and epoch; 0.9 s for those of ImageNet."""
-    words = _words(seed, np.arange(count), np.array(epoch), _VIEW_ORDER)
+    words = _words(seed, np.arange(count), np.array([epoch]), _VIEW_ORDER)[:, 0]
     return np.argsort(words[:, 0].astype(np.uint64) << np.uint64(32) | words[:, 1], kind="stable")
 
 
@@ -206,8 +206,9 @@ def random_crops(
         ``(top, left)`` and ``(height, width)``, each int64 ``[N, 2]``. If none of 10 attempts fits: the largest
         window in the middle whose ratio is in ``ratio``.
     """
-    words = [_words(seed, index, epoch, _VIEW_ATTEMPTS + i) for i in range(_ATTEMPTS // 2)]
-    u = uniform(np.stack(words, 1)).reshape(len(index), _ATTEMPTS, 2)
+    words = _words(seed, index, epoch, *range(_VIEW_ATTEMPTS, _VIEW_ATTEMPTS + _ATTEMPTS // 2), _VIEW_PLACE)
+    u = uniform(words[:, :-1]).reshape(len(index), _ATTEMPTS, 2)
+    place = uniform(words[:, -1, :2])
     whole = (heights * widths)[:, None]
     areas = whole * (area[0] + (area[1] - area[0]) * u[..., 0])
     ratios = ratio[0] * (ratio[1] / ratio[0]) ** u[..., 1]
@@ -221,7 +222,6 @@ def random_crops(
     middle = np.stack([np.minimum(tall[0], heights), np.minimum(wide[1], widths)], -1).astype(np.int64)
     found = fits.any(1)[:, None]
     window = np.where(found, window, middle)
-    place = uniform(_words(seed, index, epoch, _VIEW_PLACE)[:, :2])
     corner = np.where(found, np.floor(place * (sizes - window + 1)).astype(np.int64), (sizes - window) // 2)
     return corner, window
 
@@ -230,11 +230,13 @@ def random_flips(
     index: NDArray[np.int64], epoch: NDArray[np.int64], seed: int, probability: float
 ) -> NDArray[np.int32]:
     """1 with ``probability``, else 0, int32 ``[N]``, named by seed, image number and epoch."""
-    return (uniform(_words(seed, index, epoch, _VIEW_PLACE)[:, 2]) < probability).astype(np.int32)
+    return (uniform(_words(seed, index, epoch, _VIEW_PLACE)[:, 0, 2]) < probability).astype(np.int32)
 
 
-def _words(seed: int, index: NDArray[np.int64], epoch: NDArray[np.int64], view: int) -> NDArray[np.uint32]:
-    """The four words that name a view of each image, uint32 ``[N, 4]``, as ``prime_dali.random.stream`` has them."""
+def _words(seed: int, index: NDArray[np.int64], epoch: NDArray[np.int64], *views: int) -> NDArray[np.uint32]:
+    """The four words that name each view of each image, uint32 ``[N, views, 4]``; ``prime_dali.random.stream`` has the
+    same ones. One call for all, because a call of NumPy costs more than these few numbers."""
     low = 0xFFFFFFFF
-    counter = np.stack(np.broadcast_arrays(index & low, index >> 32 & low, epoch & low, np.int64(view)), -1)
+    index, epoch = index[:, None], epoch[..., None]
+    counter = np.stack(np.broadcast_arrays(index & low, index >> 32 & low, epoch & low, np.array(views)), -1)
     return philox(counter.astype(np.uint32), np.array([seed & low, seed >> 32 & low], np.uint32))

@@ -238,7 +238,9 @@ def _why_not_decoded(paths: list[str], device_id: int | None) -> str | None:
     pipeline = Pipeline(batch_size=len(paths), num_threads=2, device_id=device_id, prefetch_queue_depth=1)
     names = [np.frombuffer(os.fsencode(path), np.uint8) for path in paths]
     with pipeline:
-        encoded = fn.io.file.read(fn.external_source(lambda: names, batch=True, dtype=types.UINT8, ndim=1))
+        encoded = fn.io.file.read(
+            fn.external_source(lambda: names, batch=True, dtype=types.UINT8, ndim=1), dont_use_mmap=True
+        )
         images = fn.decoders.image(encoded, device="cpu" if device_id is None else "mixed")
         pipeline.set_outputs(fn.peek_image_shape(encoded), images)
     try:

@@ -319,7 +319,8 @@ class _Common:
                 lambda info: data.feed(start + info.iteration)[:count], num_outputs=count, batch=True, batch_info=True,
                 dtype=[types.UINT8, types.INT64, types.INT64, types.INT64][:count], ndim=[1, 0, 0, 0][:count],
             )  # fmt: skip
-            return fn.io.file.read(paths), label, index, epoch[0] if numbered else None
+            # Mapping a file that is read once costs more than reading it: 16,000 against 36,000 photographs a second.
+            return fn.io.file.read(paths, dont_use_mmap=True), label, index, epoch[0] if numbered else None
         images, label, index = self.source()
         if index is None:
             index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64)
