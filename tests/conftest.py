@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +18,16 @@ DEVICES = ["cpu", CUDA]
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+@pytest.fixture(scope="session")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The native operator, compiled from these sources and loaded."""
+    dali = pytest.importorskip("prime_dali.dali", reason="NVIDIA DALI is not installed", exc_type=ImportError)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIME_DALI_CACHE", str(tmp_path_factory.mktemp("plugin")))
+        dali.load_plugin()
+        yield dali.plugin_path()
 
 
 def make_images(count: int, height: int, width: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

@@ -6,7 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,15 +35,6 @@ TORCH = pytest.param("torch", marks=pytest.mark.skipif(
 @pytest.fixture(params=["cpu", GPU])
 def device(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture(scope="session")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The native operator, compiled from these sources and loaded."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIME_DALI_CACHE", str(tmp_path_factory.mktemp("plugin")))
-        prime_dali.dali.load_plugin()
-        yield prime_dali.dali.plugin_path()
 
 
 @pytest.fixture(params=["native", "cupy", "dlpack", TORCH])

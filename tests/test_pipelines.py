@@ -139,6 +139,14 @@ def test_an_image_depends_on_its_number_and_the_epoch_alone(folder: Path, device
         assert not np.array_equal(image, epochs[1][number])
 
 
+def test_every_mode_gives_the_same(folder: Path, device: str, plugin: Path) -> None:
+    epochs = [by_number(list(train(folder, device, mode=mode))) for mode in ("native", "cupy", "dlpack")]
+    for epoch in epochs:
+        assert epoch.keys() == epochs[0].keys()
+        for number, image in epoch.items():
+            np.testing.assert_array_equal(image, epochs[0][number])
+
+
 def test_epochs_and_seeds_differ_in_crop_flip_and_prime(folder: Path) -> None:
     """Without crops and flips PRIME still changes from epoch to epoch; without PRIME crops and flips do."""
     still = {"area": (1, 1), "ratio": (1.5, 1.5), "flip": 0}

@@ -87,6 +87,7 @@ def train_pipeline(
     device_id: int | None = None,
     num_threads: int | None = None,
     prefetch_queue_depth: int = 2,
+    mode: str = "auto",
 ) -> ImagePipeline:
     """Training: shuffle, read, decode the window of a random resized crop, resize, and PRIME with flip and
     normalisation in one kernel.
@@ -124,6 +125,7 @@ def train_pipeline(
         device_id: Number of the GPU. None: torch's current one, else 0.
         num_threads: Of DALI. None: as many as this process may use.
         prefetch_queue_depth: Batches that are made ahead.
+        mode: How PRIME runs, see :func:`prime`.
 
     Returns:
         A pipeline of ``views`` batches of images, int64 labels and int64 image numbers, on ``device``.
@@ -176,7 +178,7 @@ def train_pipeline(
             return common.outputs([common.normalized(images, flips)], label, index)
         out = prime(
             images, config, index=index, epoch=epoch, flip=flips, seed=seed, views=views, mean=mean, std=std,
-            out_dtype=out_dtype, out_layout=out_layout,
+            out_dtype=out_dtype, out_layout=out_layout, mode=mode,
         )  # fmt: skip
         return common.outputs(list(out) if views == 3 else [out], label, index)
 
