@@ -542,6 +542,8 @@ def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
     ({"source": len}, ValueError, "folder: expected None with source"),
     ({"source": 3, "folder": None}, TypeError, "source: expected a function without arguments, got int"),
     ({"source": len, "folder": None}, ValueError, "num_images: expected the images an epoch of source, got None"),
+    ({"source": lambda: 1, "folder": None, "num_images": 4}, TypeError, r"source: expected DataNodes \(.*\), got 1"),
+    ({"device_id": 1}, ValueError, "device_id: expected None with device='cpu', got 1"),
     ({"source": len, "folder": None, "num_images": 3}, ValueError, "batch_size: expected at most num_images, 3, got 4"),
 ])  # fmt: skip
 @pytest.mark.parametrize("function", [train_pipeline, val_pipeline])

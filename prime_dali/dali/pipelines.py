@@ -301,8 +301,10 @@ class _Common:
             if batch_size > num_images:
                 raise ValueError(f"batch_size: expected at most num_images, {num_images}, got {batch_size}")
             self.batches = num_images // batch_size if last_batch == "drop" else -(-num_images // batch_size)
-        self.source, self.seed, self.shard, self.batch_size = source, seed, shard, batch_size
+        self.source, self.batch_size = source, batch_size
         self.mean, self.std, self.out_dtype, self.out_layout = mean, std, out_dtype, out_layout
+        if device == "cpu" and device_id is not None:
+            raise ValueError(f"device_id: expected None with device='cpu', got {device_id!r}")
         self.device, _ = doctor.choose_device(device)
         self.decoder = "mixed" if self.device == "gpu" else "cpu"
         self.options = {
@@ -323,7 +325,11 @@ class _Common:
             )  # fmt: skip
             # Mapping a file that is read once costs more than reading it: 16,000 against 36,000 photographs a second.
             return fn.io.file.read(paths, dont_use_mmap=True), label, index, epoch[0] if numbered else None
-        images, label, index = self.source()
+        given = self.source()
+        nodes = isinstance(given, tuple) and len(given) == 3 and all(isinstance(node, DataNode) for node in given[:2])
+        if not nodes or not isinstance(given[2], (DataNode, type(None))):
+            raise TypeError(f"source: expected DataNodes (images, labels, image numbers or None), got {given!r}")
+        images, label, index = given
         if index is None:
             index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64)
         epochs = None
@@ -359,4 +365,4 @@ def _device_id(device_id: int | None) -> int:
         import torch
     except ImportError:
         return 0
-    return torch.cuda.current_device()
+    return torch.cuda.current_device() if torch.cuda.is_available() else 0
