@@ -45,6 +45,22 @@ def test_without_dali_block(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["loss"].isfinite()
 
 
+def test_pipelines_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    for folder in ("train/a", "train/b", "val/a"):
+        (tmp_path / folder).mkdir(parents=True)
+        for i, image in enumerate(make_images(2, 60, 80, torch.uint8)):
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / folder / f"{i}.jpg")
+    monkeypatch.chdir(tmp_path)
+    names = {"torch": torch}
+    small = block("train_pipeline").replace("range(90)", "range(2)").replace("=256", "=2")
+    exec(small.replace("seed=1", 'seed=1, device="cpu"').replace("batch_size=2)", 'batch_size=2, device="cpu")'), names)
+    assert names["clean"].shape == names["first"].shape == (2, 3, 224, 224)
+    assert names["train"].epoch == 2
+    assert torch.load(tmp_path / "state.pt")["loader"] == names["train"].state_dict()
+    assert len(names["val"]) == 1
+
+
 def test_dali_block(tmp_path: Path) -> None:
     pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
     for name, image in zip("ab", make_images(2, 60, 80, torch.uint8), strict=True):

@@ -179,7 +179,7 @@ def shard(shard_id: int | None, num_shards: int | None) -> tuple[int, int]:
 
 
 def permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
-    """The numbers 0 to ``count - 1`` in an order that follows from seed and epoch; 0.9 s for those of ImageNet."""
+    """The numbers 0 to ``count - 1`` in an order that follows from seed and epoch; about a second for ImageNet's."""
     words = _words(seed, np.arange(count), np.array([epoch]), _VIEW_ORDER)[:, 0]
     return np.argsort(words[:, 0].astype(np.uint64) << np.uint64(32) | words[:, 1], kind="stable")
 

@@ -50,7 +50,7 @@ class Loader:
         on_error: What happens when a file cannot be read or decoded. ``"raise"``: a ValueError that names it.
             ``"skip"``: it is logged as a warning, the next good file of the list is read in its place from then on
             (with its own label and number, so that an epoch keeps its length), and the pipeline starts anew from
-            the same batch, which takes part of a second. Only for pipelines of files.
+            the same batch. Only for pipelines of files.
 
     Attributes:
         pipeline: The one in use; another after ``load_state_dict`` and after a skipped file.
