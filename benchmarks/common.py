@@ -11,12 +11,14 @@ import math
 import os
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -201,6 +203,33 @@ def aligned(rows: list[list[str]]) -> list[str]:
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
+@dataclass
+class Rates:
+    """A candidate that took its turn in every round; images per second of each, or why there are none."""
+
+    name: str
+    rates: list[float] = field(default_factory=list)
+    error: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """None if it failed."""
+        return statistics.median(self.rates) if self.rates else None
+
+
+def rates_table(results: list[Rates], head: str) -> str:
+    """One line a candidate; its rate over that of the first one as well."""
+    first = results[0].median
+    rows = [["", "images/s", "min", "max", f"of {results[0].name}"]]
+    for r in results:
+        if r.median is None:
+            rows.append([r.name, "failed", "", "", ""])
+        else:
+            ratio = f"{r.median / first:.3f}" if first else ""
+            rows.append([r.name, *map(significant, (r.median, min(r.rates), max(r.rates))), ratio])
+    return "\n".join([head, *aligned(rows), *(f"{r.name}: {r.error}" for r in results if r.error)])
+
+
 def write_json(path: Path, everything: dict[str, Any]) -> None:
     """Written aside and renamed, so that nobody ever reads half a file."""
     with replacing(path) as aside:
@@ -226,9 +255,12 @@ def add_shared(p: argparse.ArgumentParser, peers: Sequence[str]) -> None:
     """The options that every benchmark has."""
     add = p.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu", help="where the images are (default: %(default)s)")
-    names = f"{', '.join(peers)}, all or none (default: all, but official only with --official)"
-    add("--peers", nargs="+", choices=(*peers, "all", "none"), metavar="PEER", help=names)
-    add("--official", type=Path, metavar="DIR", help=f"a clone of {OFFICIAL_URL} (default: none)")
+    if peers:
+        names = f"{', '.join(peers)}, all or none (default: all, but official only with --official)"
+        add("--peers", nargs="+", choices=(*peers, "all", "none"), metavar="PEER", help=names)
+        add("--official", type=Path, metavar="DIR", help=f"a clone of {OFFICIAL_URL} (default: none)")
+    else:
+        p.set_defaults(peers=["none"], official=None)
     add("--threads", type=number(int, 1, 4096), metavar="T", help="of torch on the CPU (default: as torch chooses)")
     add("--json", type=Path, metavar="FILE", help="write everything there (default: nothing is written)")
 

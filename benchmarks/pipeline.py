@@ -14,11 +14,10 @@ argument.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,15 @@ from common import (
     MEAN,
     SEED,
     STD,
+    Rates,
     add_shared,
-    aligned,
     check_shared,
     circumstances,
     failure,
     number,
     official_peer,
     print_head,
-    significant,
+    rates_table,
     write_json,
 )
 
@@ -64,20 +63,6 @@ NOTES = {
     "official": "the authors' code in fn.torch_python_function",
 }
 Augment = Callable[[Any], Any]  # of cropped uint8 HWC images
-
-
-@dataclass
-class Result:
-    """One candidate; images per second of every round, or why there are none."""
-
-    name: str
-    rates: list[float] = field(default_factory=list)
-    error: str = ""
-
-    @property
-    def median(self) -> float | None:
-        """None if it failed."""
-        return statistics.median(self.rates) if self.rates else None
 
 
 def candidates(options: argparse.Namespace, official: torch.nn.Module | None) -> dict[str, Augment]:
@@ -165,12 +150,12 @@ def round_of(pipeline: Any, options: argparse.Namespace) -> float:
     return batches * options.batch / (time.perf_counter() - start)
 
 
-def measure(options: argparse.Namespace, official: torch.nn.Module | None) -> list[Result]:
+def measure(options: argparse.Namespace, official: torch.nn.Module | None) -> list[Rates]:
     """Build all, warm them up, and let them take turns."""
     results, pipelines = [], {}
     for name, augment in candidates(options, official).items():
         print(f"warming up {name} ...", file=sys.stderr, flush=True)
-        results.append(Result(name))
+        results.append(Rates(name))
         try:
             pipelines[name] = build(augment, options)
             for _ in range(options.warmup):
@@ -184,21 +169,6 @@ def measure(options: argparse.Namespace, official: torch.nn.Module | None) -> li
             if result.name in pipelines:
                 result.rates.append(round_of(pipelines[result.name], options))
     return results
-
-
-def table(results: list[Result], options: argparse.Namespace) -> str:
-    """One line a candidate; its rate over that of ``plain`` as well."""
-    plain = next(r.median for r in results if r.name == "plain")
-    rows = [["", "images/s", "min", "max", "of plain"]]
-    for r in results:
-        if r.median is None:
-            rows.append([r.name, "failed", "", "", ""])
-            continue
-        ratio = f"{r.median / plain:.3f}" if plain else ""
-        rows.append([r.name, *map(significant, (r.median, min(r.rates), max(r.rates))), ratio])
-    how = "decoded beforehand" if options.decoded else "decoded"
-    head = f"{options.size} x {options.size}, batch {options.batch}, {options.threads or 2} threads, {how}"
-    return "\n".join([head, *aligned(rows), *(f"{r.name}: {r.error}" for r in results if r.error)])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -233,7 +203,9 @@ def main(argv: list[str] | None = None) -> int:
     facts["versions"] += f", DALI {nvidia.dali.__version__}"
     print_head(facts, NOTES, NOTES.keys() - set(PEERS) | set(options.peers))
     results = measure(options, official)
-    print(f"\n{table(results, options)}", flush=True)
+    how = "decoded beforehand" if options.decoded else "decoded"
+    head = f"{options.size} x {options.size}, batch {options.batch}, {options.threads or 2} threads, {how}"
+    print(f"\n{rates_table(results, head)}", flush=True)
     if options.json:
         listed = [{**asdict(r), "median": r.median} for r in results]
         write_json(options.json, {**facts, "settings": vars(options), "results": listed})

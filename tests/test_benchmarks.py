@@ -96,22 +96,36 @@ def test_training_step(device: str, tmp_path: Path) -> None:
     assert "3 views (two augmented and the clean one) take" in text
 
 
-def test_pipelines(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
-    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder with one class of four photographs."""
     (tmp_path / "photos" / "class").mkdir(parents=True)
     for i, image in enumerate(make_images(4, 60, 50, torch.uint8)):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / "photos" / "class" / f"{i}.jpg")
-    written = tmp_path / "out.json"
-    tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--warmup", 1, "--peers", "trivial"]
-    text = run("throughput", "--pipeline", tmp_path / "photos", "--device", device, *tiny, "--json", written)
+    return tmp_path / "photos"
+
+
+def assert_rated(written: Path, names: list[str]) -> None:
     rows = {row["name"]: row for row in json.loads(written.read_text())["results"]}
-    modes = ["native", "cupy", "dlpack", *(["torch"] if device == "cuda" else [])]
-    assert list(rows) == ["plain", "copy", *(f"{m}{x}" for m in modes for x in ("", " x 3")), "trivial"]
+    assert list(rows) == names
     for row in rows.values():
         assert row["error"] == ""
         assert 0 < min(row["rates"]) <= row["median"] <= max(row["rates"])
+
+
+def test_pipelines(device: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+    written = tmp_path / "out.json"
+    tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--warmup", 1, "--peers", "trivial"]
+    text = run("throughput", "--pipeline", photos, "--device", device, *tiny, "--json", written)
+    modes = ["native", "cupy", "dlpack", *(["torch"] if device == "cuda" else [])]
+    assert_rated(written, ["plain", "copy", *(f"{m}{x}" for m in modes for x in ("", " x 3")), "trivial"])
     assert "32 x 32, batch 2, 2 threads, decoded" in text
+    tiny = ["--model", "resnet18", "--size", 32, "--batch", 2, "--steps", 2, "--rounds", 2, "--warmup", 1]
+    text = run("training_loop", photos, "--device", device, *tiny, "--no-compile", "--json", written)
+    assert_rated(written, ["without", "native", "cupy", "dlpack"])
+    assert "resnet18, 32 x 32, batch 2" in text
 
 
 def test_pipelines_need_a_folder_of_class_folders(tmp_path: Path) -> None:

@@ -1,0 +1,147 @@
+"""Images per second of a training loop fed by prime_dali.dali.train_pipeline, with PRIME over without.
+
+::
+
+    python benchmarks/training_loop.py FOLDER --device cuda --batch 256 --threads 16 --json training_loop.json
+    python benchmarks/training_loop.py FOLDER --device cpu --model resnet18 --batch 2 --size 64 --steps 1 --no-compile
+
+A step takes a batch of the loader through the network, forward and backward in bfloat16 autocast and channels last, and
+ends with SGD. Rates are medians over the rounds, each of ``--steps`` steps of every candidate in turn; all candidates
+have the same network. Exit status: 0; 1 if a candidate failed (a line says how); 2 for a bad argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from common import (
+    SEED,
+    Rates,
+    add_shared,
+    check_shared,
+    circumstances,
+    failure,
+    number,
+    print_head,
+    rates_table,
+    write_json,
+)
+from torch.nn.functional import cross_entropy
+
+try:
+    import nvidia.dali
+    from nvidia.dali import types
+
+    from prime_dali.dali import Loader, train_pipeline
+except ImportError as error:
+    sys.exit(f"the training loop needs NVIDIA DALI: {error}")
+
+CLASSES = 1000
+MODES = ("native", "cupy", "dlpack")
+NOTES = {
+    "without": "config=None: decode, crop, flip, normalise",
+    **{mode: f"the same with PRIME, mode={mode!r}" for mode in MODES},
+}
+
+
+def batches(name: str, options: argparse.Namespace) -> Iterator[Any]:
+    """Batches of a candidate without an end."""
+    loader = Loader(train_pipeline(
+        options.folder, None if name == "without" else "imagenet", mode="auto" if name == "without" else name,
+        batch_size=options.batch, size=(options.size, options.size), seed=SEED, num_threads=options.threads,
+        out_dtype=types.FLOAT16 if options.device == "cuda" else types.FLOAT, out_layout="HWC",
+        device="gpu" if options.device == "cuda" else "cpu",
+    ))  # fmt: skip
+    while True:
+        yield from loader
+
+
+def measure(options: argparse.Namespace) -> list[Rates]:
+    """Build all, warm them up, and let them take turns."""
+    model = getattr(torchvision.models, options.model)(weights=None, num_classes=CLASSES)
+    model = model.to(options.device, memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True)
+
+    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(options.device, torch.bfloat16):
+            return cross_entropy(model(images).float(), labels)
+
+    forward = torch.compile(loss, dynamic=False) if options.compile else loss
+
+    def steps(source: Iterator[Any], count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            batch = next(source)
+            forward(batch.images, batch.labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if options.device == "cuda":
+            torch.cuda.synchronize()
+        return count * options.batch / (time.perf_counter() - start)
+
+    results, sources = [], {}
+    for name in NOTES:
+        print(f"warming up {name} ...", file=sys.stderr, flush=True)
+        results.append(Rates(name))
+        try:
+            sources[name] = batches(name, options)
+            steps(sources[name], options.warmup)
+        except (RuntimeError, ImportError, ValueError) as error:
+            results[-1].error = failure(error)
+            del sources[name]
+    for i in range(options.rounds):
+        print(f"round {i + 1} of {options.rounds} ...", file=sys.stderr, flush=True)
+        for result in results:
+            if result.name in sources:
+                result.rates.append(steps(sources[result.name], options.steps))
+    return results
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    add = p.add_argument
+    add("folder", type=Path, help="class folders of photographs")
+    add("--model", choices=("resnet18", "resnet50"), default="resnet50", help="of torchvision (default: %(default)s)")
+    add("--size", type=number(int, 32, 4096), default=224, metavar="PIXELS", help="of the crops (default: %(default)s)")
+    add("--batch", type=number(int, 2, 2**20), default=256, metavar="N", help="images a step (default: %(default)s)")
+    add("--steps", type=number(int, 1, 10**6), default=40, metavar="S", help="a round (default: %(default)s)")
+    add("--rounds", type=number(int, 1, 1000), default=5, metavar="R", help="of all candidates (default: %(default)s)")
+    add("--warmup", type=number(int, 1, 10**6), default=10, metavar="S", help="steps before (default: %(default)s)")
+    add("--compile", action=argparse.BooleanOptionalAction, default=True, help="the network (default: yes)")
+    add_shared(p, ())
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, print and write."""
+    p = parser()
+    options = p.parse_args(argv)
+    check_shared(p, options, ())
+    if not options.folder.is_dir():
+        p.error(f"argument folder: expected a folder of class folders, got {options.folder}")
+    facts = circumstances(options, "imagenet")
+    facts["versions"] += f", DALI {nvidia.dali.__version__}"
+    print_head(facts, NOTES, NOTES)
+    try:
+        results = measure(options)
+    except ValueError as error:
+        p.error(str(error))
+    head = f"{options.model}, {options.size} x {options.size}, batch {options.batch}"
+    print(f"\n{rates_table(results, head)}", flush=True)
+    if options.json:
+        listed = [{**asdict(r), "median": r.median} for r in results]
+        write_json(options.json, {**facts, "settings": vars(options), "results": listed})
+    return int(any(r.error for r in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
