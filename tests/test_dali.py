@@ -345,7 +345,9 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(RuntimeError, match=r"does not compile for DALI .*:\nplugin.cpp:1: error: no such header"):
         prime_dali.dali.build_plugin()
     assert not prime_dali.dali.plugin_path().exists()
+    before = prime_dali.dali.plugin_path()
     monkeypatch.setenv("CXX", "no-such-compiler")
+    assert prime_dali.dali.plugin_path() == before  # what was built in one place is found in another without compiler
     with pytest.raises(RuntimeError, match=r"needs a C.*compiler; no-such-compiler is not on PATH"):
         prime_dali.dali.build_plugin()
 
