@@ -135,7 +135,10 @@ def _dali_plugin(dali: Finding) -> Finding:
         return Finding(what, False, f"DALI: {dali.detail}", dali.advice)
     from .dali import native
 
-    path = native.plugin_path()
+    try:
+        path = native.plugin_path()
+    except RuntimeError as error:
+        return Finding(what, False, str(error))
     if not path.exists():
         return Finding(what, False, f"not compiled for DALI {dali.detail}", native.COMMAND)
     return Finding(what, True, f"for DALI {dali.detail}: {path}")
