@@ -26,7 +26,7 @@ def examine() -> list[Finding]:
     gpu = _gpu()
     plugin = _dali_plugin(dali)
     door = cupy if cupy.usable or not plugin.usable else plugin
-    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, plugin, _dali_gpu(cuda, gpu, door, dali)]
+    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, plugin, _dali_gpu(gpu, dali, cuda, door)]
 
 
 def report() -> str:
@@ -41,19 +41,20 @@ def report() -> str:
     return "\n".join(lines)
 
 
-def choose_device(wish: str) -> tuple[str, str]:
+def choose_device(wish: str, prime: bool = True) -> tuple[str, str]:
     """``"cpu"`` or ``"gpu"`` for a DALI pipeline, and why.
 
     Args:
         wish: ``"auto"``, ``"cpu"`` or ``"gpu"``.
+        prime: Whether PRIME runs in it.
 
     Raises:
         RuntimeError: ``"gpu"`` is wished for and cannot be had; the message says why and what to do.
     """
     if wish == "cpu":
         return "cpu", "as asked"
-    findings = examine()
-    gpu = findings[-1]
+    findings = {finding.what: finding for finding in examine()}
+    gpu = findings["DALI on the GPU"] if prime else _dali_gpu(findings["GPU"], findings["DALI"])
     if gpu.usable:
         return "gpu", "as asked" if wish == "gpu" else gpu.detail
     if wish == "gpu":
@@ -144,8 +145,8 @@ def _dali_plugin(dali: Finding) -> Finding:
     return Finding(what, True, f"for DALI {dali.detail}: {path}")
 
 
-def _dali_gpu(cuda: Finding, gpu: Finding, door: Finding, dali: Finding) -> Finding:
-    for needed in (dali, gpu, cuda, door):
+def _dali_gpu(gpu: Finding, *others: Finding) -> Finding:
+    for needed in (gpu, *others):
         if not needed.usable:
             return Finding("DALI on the GPU", False, f"{needed.what}: {needed.detail}", needed.advice)
     return Finding("DALI on the GPU", True, gpu.detail)

@@ -15,6 +15,7 @@ from conftest import make_images
 from PIL import Image, ImageOps
 
 import prime_dali
+from prime_dali import doctor
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
@@ -567,6 +568,17 @@ def test_bad_arguments(function: Callable, arguments: dict, exception: type, mes
 def test_bad_arguments_of_training(folder: Path, arguments: dict, exception: type, message: str) -> None:
     with pytest.raises(exception, match=message):
         train_pipeline(**({"folder": folder, "batch_size": 4, "device": "cpu"} | arguments))
+
+
+def test_the_gpu_needs_a_door_for_prime_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    have = [doctor.Finding(name, name not in ("CuPy", "DALI on the GPU"), name, "get it")
+            for name in ("GPU", "CuPy", "DALI", "DALI on the GPU")]  # fmt: skip
+    monkeypatch.setattr(doctor, "examine", lambda: have)
+    assert doctor.choose_device("auto", prime=False) == ("gpu", "GPU")
+    assert doctor.choose_device("auto") == ("cpu", "DALI on the GPU")
+    have[2] = doctor.Finding("DALI", False, "not installed", "get DALI")
+    with pytest.raises(RuntimeError, match=r"device: expected a usable GPU, got: DALI: not installed\. get DALI"):
+        doctor.choose_device("gpu", prime=False)
 
 
 def test_bad_size_to_resize_to(folder: Path) -> None:

@@ -146,8 +146,9 @@ def train_pipeline(
     if flip > 1:
         raise ValueError(f"flip: expected a probability, 0 to 1, got {flip}")
     common = _Common(
-        folder=folder, files=files, labels=labels, source=source, num_images=num_images, decoded=decoded,
-        batch_size=batch_size, size=size, mean=mean, std=std, out_dtype=out_dtype, out_layout=out_layout,
+        prime=config is not None, folder=folder, files=files, labels=labels, source=source, num_images=num_images,
+        decoded=decoded, batch_size=batch_size, size=size, mean=mean, std=std, out_dtype=out_dtype,
+        out_layout=out_layout,
         shuffle=shuffle, last_batch=last_batch, seed=seed, shard_id=shard_id, num_shards=num_shards, device=device,
         device_id=device_id, num_threads=num_threads, prefetch_queue_depth=prefetch_queue_depth,
     )  # fmt: skip
@@ -229,7 +230,7 @@ def val_pipeline(
     if last_batch is None:
         last_batch = "partial" if source is None else "fill"
     common = _Common(
-        folder=folder, files=files, labels=labels, source=source, num_images=num_images, decoded=decoded,
+        prime=False, folder=folder, files=files, labels=labels, source=source, num_images=num_images, decoded=decoded,
         batch_size=batch_size, size=size, mean=mean, std=std, out_dtype=out_dtype, out_layout=out_layout,
         shuffle=False, last_batch=last_batch, seed=0, shard_id=shard_id, num_shards=num_shards, device=device,
         device_id=device_id, num_threads=num_threads, prefetch_queue_depth=prefetch_queue_depth,
@@ -253,9 +254,10 @@ class _Common:
     """What both pipelines share: checked arguments, inputs, outputs."""
 
     def __init__(
-        self, *, folder: Any, files: Any, labels: Any, source: Any, num_images: Any, decoded: Any, batch_size: Any,
-        size: Any, mean: Any, std: Any, out_dtype: Any, out_layout: Any, shuffle: bool, last_batch: Any, seed: Any,
-        shard_id: Any, num_shards: Any, device: Any, device_id: Any, num_threads: Any, prefetch_queue_depth: Any,
+        self, *, prime: bool, folder: Any, files: Any, labels: Any, source: Any, num_images: Any, decoded: Any,
+        batch_size: Any, size: Any, mean: Any, std: Any, out_dtype: Any, out_layout: Any, shuffle: bool,
+        last_batch: Any, seed: Any, shard_id: Any, num_shards: Any, device: Any, device_id: Any, num_threads: Any,
+        prefetch_queue_depth: Any,
     ) -> None:  # fmt: skip
         _arguments.integer("batch_size", batch_size, 1, 2**20)
         _arguments.seed(seed)
@@ -305,7 +307,7 @@ class _Common:
         self.mean, self.std, self.out_dtype, self.out_layout = mean, std, out_dtype, out_layout
         if device == "cpu" and device_id is not None:
             raise ValueError(f"device_id: expected None with device='cpu', got {device_id!r}")
-        self.device, _ = doctor.choose_device(device)
+        self.device, _ = doctor.choose_device(device, prime)
         self.decoder = "mixed" if self.device == "gpu" else "cpu"
         self.options = {
             "batch_size": batch_size, "num_threads": num_threads, "prefetch_queue_depth": prefetch_queue_depth,
