@@ -13,6 +13,7 @@ RUN = 1024  # counters between two runs of one purpose
 PURPOSES = {"draw": 0, "filter": 1, "row_shift": 2, "column_shift": 3, "color": 4, "noise": 7, "weights": 8, "depth": 9}
 
 Words = NDArray[np.uint32]
+Integers = int | NDArray[np.int64]
 
 
 def philox(counter: NDArray[np.unsignedinteger], key: NDArray[np.unsignedinteger]) -> Words:
@@ -35,11 +36,14 @@ def philox(counter: NDArray[np.unsignedinteger], key: NDArray[np.unsignedinteger
     return np.stack(np.broadcast_arrays(x, y, z, w), -1).astype(np.uint32)
 
 
-def stream(seed: int, index: int, epoch: int, view: int) -> Words:
-    """The four words that name one augmented image: all its random numbers follow from them."""
+def stream(seed: int, index: Integers, epoch: Integers, view: Integers) -> Words:
+    """The four words that name one augmented image: all its random numbers follow from them.
+
+    Index, epoch and view are ints, or int64 arrays, broadcast against one another to ``[...]``: uint32 ``[..., 4]``.
+    """
     low = 0xFFFFFFFF
-    counter = np.array([index & low, index >> 32 & low, epoch & low, view & low], np.uint64)
-    return philox(counter, np.array([seed & low, seed >> 32 & low], np.uint64))
+    counter = np.stack(np.broadcast_arrays(index & low, index >> 32 & low, epoch & low, view & low), -1)
+    return philox(counter.astype(np.uint32), np.array([seed & low, seed >> 32 & low], np.uint32))
 
 
 def uniform(words: Words) -> NDArray[np.float64]:

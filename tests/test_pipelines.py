@@ -273,14 +273,6 @@ def test_permutations() -> None:
             assert (order == other).mean() < 0.02
 
 
-def test_names_of_draws_are_those_of_prime() -> None:
-    numbers, epochs, views = [5, -7, 2**40], [1, 2, 2**32 - 1], [0, 9, 2**32 - 1]
-    words = dataset._words(-3, np.array(numbers), np.array(epochs), *views)
-    for i, (number, epoch) in enumerate(zip(numbers, epochs, strict=True)):
-        for j, view in enumerate(views):
-            np.testing.assert_array_equal(words[i, j], prime_dali.random.stream(-3, number, epoch, view))
-
-
 def test_state_in_the_middle_of_an_epoch(folder: Path, device: str, tmp_path: Path) -> None:
     arguments = {"last_batch": "partial", "batch_size": 3}
     whole = train(folder, device, **arguments)

@@ -49,6 +49,14 @@ def test_runs_have_their_length_and_no_repeats(count: int) -> None:
     assert len(np.unique(z)) == count
 
 
+def test_streams_of_many_images_at_once() -> None:
+    numbers, epochs, views = [5, -7, 2**40], [1, 2, 2**32 - 1], [0, 9, 2**32 - 1]
+    words = random.stream(-3, np.array(numbers)[:, None], np.array(epochs)[:, None], np.array(views))
+    for i, (number, epoch) in enumerate(zip(numbers, epochs, strict=True)):
+        for j, view in enumerate(views):
+            np.testing.assert_array_equal(words[i, j], random.stream(-3, number, epoch, view))
+
+
 def test_streams_differ_in_every_word_of_their_name() -> None:
     names = [(0, 0, 0, 0), (1, 0, 0, 0), (2**40, 0, 0, 0), (0, 1, 0, 0), (0, 2**40, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
     streams = {tuple(random.stream(*name)) for name in names}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _arguments
-from ..random import philox, uniform
+from ..random import stream, uniform
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")  # torchvision's, all decoded
 LAST_BATCH = ("drop", "partial", "fill")
@@ -180,7 +180,7 @@ def shard(shard_id: int | None, num_shards: int | None) -> tuple[int, int]:
 
 def permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     """The numbers 0 to ``count - 1`` in an order that follows from seed and epoch; about a second for ImageNet's."""
-    words = _words(seed, np.arange(count), np.array([epoch]), _VIEW_ORDER)[:, 0]
+    words = stream(seed, np.arange(count), epoch, _VIEW_ORDER)
     return np.argsort(words[:, 0].astype(np.uint64) << np.uint64(32) | words[:, 1], kind="stable")
 
 
@@ -206,7 +206,9 @@ def random_crops(
         ``(top, left)`` and ``(height, width)``, each int64 ``[N, 2]``. If none of 10 attempts fits: the largest
         window in the middle whose ratio is in ``ratio``.
     """
-    words = _words(seed, index, epoch, *range(_VIEW_ATTEMPTS, _VIEW_ATTEMPTS + _ATTEMPTS // 2), _VIEW_PLACE)
+    # One call for all, because a call of NumPy costs more than these few numbers.
+    views = np.array([*range(_VIEW_ATTEMPTS, _VIEW_ATTEMPTS + _ATTEMPTS // 2), _VIEW_PLACE])
+    words = stream(seed, index[:, None], epoch[:, None], views)
     u = uniform(words[:, :-1]).reshape(len(index), _ATTEMPTS, 2)
     place = uniform(words[:, -1, :2])
     whole = (heights * widths)[:, None]
@@ -230,13 +232,4 @@ def random_flips(
     index: NDArray[np.int64], epoch: NDArray[np.int64], seed: int, probability: float
 ) -> NDArray[np.int32]:
     """1 with ``probability``, else 0, int32 ``[N]``, named by seed, image number and epoch."""
-    return (uniform(_words(seed, index, epoch, _VIEW_PLACE)[:, 0, 2]) < probability).astype(np.int32)
-
-
-def _words(seed: int, index: NDArray[np.int64], epoch: NDArray[np.int64], *views: int) -> NDArray[np.uint32]:
-    """The four words that name each view of each image, uint32 ``[N, views, 4]``; ``prime_dali.random.stream`` has the
-    same ones. One call for all, because a call of NumPy costs more than these few numbers."""
-    low = 0xFFFFFFFF
-    index, epoch = index[:, None], epoch[..., None]
-    counter = np.stack(np.broadcast_arrays(index & low, index >> 32 & low, epoch & low, np.array(views)), -1)
-    return philox(counter.astype(np.uint32), np.array([seed & low, seed >> 32 & low], np.uint32))
+    return (uniform(stream(seed, index, epoch, _VIEW_PLACE)[:, 2]) < probability).astype(np.int32)
