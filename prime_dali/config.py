@@ -152,6 +152,11 @@ class PrimeConfig:
         return cut if self.color_band is None else min(cut, self.color_band)
 
     @property
+    def plan_shape(self) -> tuple[int, int, int, int, int]:
+        """What the kernels are told of its plans: chains, depth, filter size, largest cut, widest band."""
+        return self.chains, self.depth, self.spectral_size, self.max_cut, self.max_band
+
+    @property
     def _variant(self) -> tuple[bool, bool, str, str]:
         """Identity, random depth, spatial law and blend, from ``mixing`` where they are not set."""
         own = (self.include_identity, self.random_depth, self.spatial_law, self.blend)

@@ -64,9 +64,7 @@ class Plan:
     @classmethod
     def of(cls, config: PrimeConfig, rows: Any, size: tuple[int, int], views: int) -> Plan:
         """A plan of these rows, drawn or to be drawn from ``config``."""
-        return cls(
-            rows, size, config.chains, config.depth, config.spectral_size, config.max_cut, config.max_band, views
-        )
+        return cls(rows, size, *config.plan_shape, views)
 
     @classmethod
     def build(

@@ -18,7 +18,7 @@
 namespace prime {
 namespace {
 
-constexpr int kHalfThreads = 128, kShiftThreads = 128;  // at most
+constexpr int kFieldThreads = 128;  // of a block, at most
 
 // normals() of core/random.h with the GPU's logarithm, sine, cosine and root, whose errors (5e-7) are far below half
 // precision.
@@ -158,7 +158,7 @@ __device__ __forceinline__ void multiply_draws(float (&sum)[2][2][4], const uint
 // multiply them with the sines, each some tiles of 16 columns x. kRoom: steps that fit into shared memory; where more
 // are needed, they are drawn again for every round of tiles.
 template <int kRoom>
-__global__ void __launch_bounds__(kHalfThreads, 5) half_product_kernel(Work w) {
+__global__ void __launch_bounds__(kFieldThreads, 5) half_product_kernel(Work w) {
   __shared__ uint4 shared[kRoom][2][32];  // [step, and rests of steps][parity][lane]
   const ApplyArgs& args = w.args;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -262,7 +262,7 @@ __device__ __noinline__ void store_some(float* field, bool wide, int at, int nex
 
 // A block takes 16 columns x and their mirror images, W - 1 - x, of one field; its warps take tiles of 16 rows y and
 // theirs. The sines of x are in such an order that a lane gets four neighbouring columns.
-__global__ void __launch_bounds__(kShiftThreads, 4) shift_kernel(Work w) {
+__global__ void __launch_bounds__(kFieldThreads, 4) shift_kernel(Work w) {
   const ApplyArgs& args = w.args;
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int height = args.height, width = args.width, count = w.counts[0];
@@ -314,13 +314,13 @@ void fields(const Work& w, cudaStream_t stream) {
   const auto blocks = [&](int across, int threads) {  // some for every field, and enough to fill the GPU
     return dim3(across, (w.processors * 2048 / threads + across - 1) / across);
   };
-  const int half_threads = 32 * std::min(kHalfThreads / 32, w.tiles_x);
+  const int half_threads = 32 * std::min(kFieldThreads / 32, w.tiles_x);
   const dim3 half_blocks = blocks(w.ky / 4, half_threads);
   if (w.kx / kK <= 8)
     half_product_kernel<16><<<half_blocks, half_threads, 0, stream>>>(w);
   else
     half_product_kernel<32><<<half_blocks, half_threads, 0, stream>>>(w);
-  const int shift_threads = 32 * std::min(kShiftThreads / 32, w.tiles_y);
+  const int shift_threads = 32 * std::min(kFieldThreads / 32, w.tiles_y);
   const dim3 shift_blocks = blocks(2 * w.tiles_x, shift_threads);
   shift_kernel<<<shift_blocks, shift_threads, 0, stream>>>(w);
 }

@@ -158,7 +158,7 @@ __device__ __forceinline__ void displace(Patch& p, const Source& s, Place o, con
       const uint2* corner = s.pixels + static_cast<unsigned>((y + down_by) * s.pitch + o.x + i + right_by);
       const Raw a = decode(__ldg(corner)), b = decode(__ldg(corner + 1)), c = decode(__ldg(corner + s.pitch)),
                 d = decode(__ldg(corner + s.pitch + 1));
-      // The weights carry from_raw's factor, and their sum takes its 1 off.
+      // x is kUp (raw - 1): the weights carry kUp, so their sum takes the 1 off.
       const float lower = next_y * kUp, upper = kUp - lower, right_lower = next_x * lower, right_upper = next_x * upper;
       const float left_lower = lower - right_lower, left_upper = upper - right_upper;
 #pragma unroll

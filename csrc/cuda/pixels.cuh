@@ -31,8 +31,6 @@ __device__ __forceinline__ float nearest(float v) {
   return fmaf(fmaf(-q, kDown, v), kUp, q);
 }
 
-__device__ __forceinline__ float from_raw(float raw) { return fmaf(raw, kUp, -kUp); }
-
 // x in [0, 1].
 __device__ __forceinline__ uint2 encode(const float (&x)[3]) {
   const float half_step = 1.f / 65536.f;

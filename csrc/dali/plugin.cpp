@@ -122,11 +122,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   // An argument of every image, as one number or as tensors of one element.
   template <class T>
   std::vector<T> scalars(const char* name, const Workspace& ws, int images) const {
-    if (!this->spec_.HasTensorArgument(name))
-      return std::vector<T>(
-          images,
-          static_cast<T>(
-              this->spec_.template GetArgument<std::conditional_t<std::is_same_v<T, float>, float, int64_t>>(name)));
+    if (!this->spec_.HasTensorArgument(name)) return std::vector<T>(images, this->spec_.template GetArgument<T>(name));
     const auto& given = ws.ArgumentInput(name);
     std::vector<T> values(images);
     for (int i = 0; i < images; ++i) {

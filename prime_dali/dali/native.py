@@ -44,8 +44,7 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
         TypeError, ValueError: ``config`` is neither.
     """
     settings = as_config(config)
-    shape = [settings.chains, settings.depth, settings.spectral_size, settings.max_cut, settings.max_band]
-    return {"law": settings.law(0, 0), "plan_shape": shape}
+    return {"law": settings.law(0, 0), "plan_shape": list(settings.plan_shape)}
 
 
 def plugin_path() -> Path:
@@ -67,7 +66,7 @@ def is_built() -> bool:
 
 
 def build_plugin(force: bool = False) -> Path:
-    """Compile the plugin for the installed DALI, unless that has been done; takes half a minute.
+    """Compile the plugin for the installed DALI, unless that has been done; takes some ten seconds.
 
     Any number of processes may call this at once: one compiles, the others wait.
 

@@ -48,7 +48,7 @@ def prime(
     ==========  ====================================================================================================
     mode        how
     ==========  ====================================================================================================
-    ``native``  the operator ``fn.prime.augment``, compiled for the installed DALI at first use (half a minute, then
+    ``native``  the operator ``fn.prime.augment``, compiled for the installed DALI at first use (ten seconds, then
                 kept; ``prime-dali build-dali-plugin`` does it beforehand). No Python while the pipeline runs, so no
                 lock that other Python operators or the training loop wait for; images of several sizes in a batch
     ``cupy``    ``fn.python_function``: nothing to compile; CuPy arrays on DALI's own stream, NumPy arrays on the CPU
