@@ -17,8 +17,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -151,8 +151,9 @@ def peak_growth(call: Call, seconds: float) -> int:
 
 
 def failure(error: Exception) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    """An error in one line; DALI writes where it happened, then ``encountered:``, then what."""
+    what = str(error).split("encountered:")[-1].strip()
+    return f"{type(error).__name__}: {what}".splitlines()[0]
 
 
 def output_of(*command: str) -> str:
@@ -215,6 +216,34 @@ class Rates:
     def median(self) -> float | None:
         """None if it failed."""
         return statistics.median(self.rates) if self.rates else None
+
+
+def take_turns(candidates: Mapping[str, Callable[[], Callable[[], float]]], rounds: int) -> list[Rates]:
+    """Start every candidate, which builds and warms it up and gives what measures a round in images per second; then
+    let them take turns. One that fails to start says why, and the others go on."""
+    results, ready = [], {}
+    for name, start in candidates.items():
+        print(f"warming up {name} ...", file=sys.stderr, flush=True)
+        results.append(Rates(name))
+        try:
+            ready[name] = start()
+        except (RuntimeError, ImportError, ValueError) as error:
+            results[-1].error = failure(error)
+    for i in range(rounds):
+        print(f"round {i + 1} of {rounds} ...", file=sys.stderr, flush=True)
+        for result in results:
+            if result.name in ready:
+                result.rates.append(ready[result.name]())
+    return results
+
+
+def show_rates(results: list[Rates], head: str, facts: dict[str, str], options: argparse.Namespace) -> int:
+    """Print them, and write them where ``--json`` says; the exit status."""
+    print(f"\n{rates_table(results, head)}", flush=True)
+    if options.json:
+        listed = [{**asdict(r), "median": r.median} for r in results]
+        write_json(options.json, {**facts, "settings": vars(options), "results": listed})
+    return int(any(r.error for r in results))
 
 
 def rates_table(results: list[Rates], head: str) -> str:

@@ -17,7 +17,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,14 @@ from common import (
     MEAN,
     SEED,
     STD,
-    Rates,
     add_shared,
     check_shared,
     circumstances,
-    failure,
     number,
     official_peer,
     print_head,
-    rates_table,
-    write_json,
+    show_rates,
+    take_turns,
 )
 
 import prime_dali
@@ -131,12 +129,6 @@ def build(augment: Augment, options: argparse.Namespace) -> Any:
     return pipeline
 
 
-def reason(error: Exception) -> str:
-    """An error in one line; DALI writes where it happened, then ``encountered:``, then what."""
-    lines = [line for line in str(error).split("encountered:")[-1].splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].strip()}" if lines else failure(error)
-
-
 def round_of(pipeline: Any, options: argparse.Namespace) -> float:
     """Images per second over ``--seconds`` at least, waiting for the last batch."""
     batches, start = 0, time.perf_counter()
@@ -150,25 +142,12 @@ def round_of(pipeline: Any, options: argparse.Namespace) -> float:
     return batches * options.batch / (time.perf_counter() - start)
 
 
-def measure(options: argparse.Namespace, official: torch.nn.Module | None) -> list[Rates]:
-    """Build all, warm them up, and let them take turns."""
-    results, pipelines = [], {}
-    for name, augment in candidates(options, official).items():
-        print(f"warming up {name} ...", file=sys.stderr, flush=True)
-        results.append(Rates(name))
-        try:
-            pipelines[name] = build(augment, options)
-            for _ in range(options.warmup):
-                pipelines[name].run()
-        except (RuntimeError, ImportError, ValueError) as error:
-            results[-1].error = reason(error)
-            pipelines.pop(name, None)
-    for i in range(options.repeats):
-        print(f"round {i + 1} of {options.repeats} ...", file=sys.stderr, flush=True)
-        for result in results:
-            if result.name in pipelines:
-                result.rates.append(round_of(pipelines[result.name], options))
-    return results
+def start(augment: Augment, options: argparse.Namespace) -> Callable[[], float]:
+    """Build and warm up a pipeline; what measures a round of it."""
+    pipeline = build(augment, options)
+    for _ in range(options.warmup):
+        pipeline.run()
+    return partial(round_of, pipeline, options)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -202,14 +181,11 @@ def main(argv: list[str] | None = None) -> int:
     facts = circumstances(options, "imagenet")
     facts["versions"] += f", DALI {nvidia.dali.__version__}"
     print_head(facts, NOTES, NOTES.keys() - set(PEERS) | set(options.peers))
-    results = measure(options, official)
+    starts = {name: partial(start, augment, options) for name, augment in candidates(options, official).items()}
+    results = take_turns(starts, options.repeats)
     how = "decoded beforehand" if options.decoded else "decoded"
     head = f"{options.size} x {options.size}, batch {options.batch}, {options.threads or 2} threads, {how}"
-    print(f"\n{rates_table(results, head)}", flush=True)
-    if options.json:
-        listed = [{**asdict(r), "median": r.median} for r in results]
-        write_json(options.json, {**facts, "settings": vars(options), "results": listed})
-    return int(any(r.error for r in results))
+    return show_rates(results, head, facts, options)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,13 @@ import torch
 import torchvision
 from common import (
     SEED,
-    Rates,
     add_shared,
     check_shared,
     circumstances,
-    failure,
     number,
     print_head,
-    rates_table,
-    write_json,
+    show_rates,
+    take_turns,
 )
 from torch.nn.functional import cross_entropy
 
@@ -64,8 +62,8 @@ def batches(name: str, options: argparse.Namespace) -> Iterator[Any]:
         yield from loader
 
 
-def measure(options: argparse.Namespace) -> list[Rates]:
-    """Build all, warm them up, and let them take turns."""
+def candidates(options: argparse.Namespace) -> dict[str, Callable[[], Callable[[], float]]]:
+    """By name, what starts a candidate; all have one network."""
     model = getattr(torchvision.models, options.model)(weights=None, num_classes=CLASSES)
     model = model.to(options.device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True)
@@ -87,22 +85,12 @@ def measure(options: argparse.Namespace) -> list[Rates]:
             torch.cuda.synchronize()
         return count * options.batch / (time.perf_counter() - start)
 
-    results, sources = [], {}
-    for name in NOTES:
-        print(f"warming up {name} ...", file=sys.stderr, flush=True)
-        results.append(Rates(name))
-        try:
-            sources[name] = batches(name, options)
-            steps(sources[name], options.warmup)
-        except (RuntimeError, ImportError, ValueError) as error:
-            results[-1].error = failure(error)
-            del sources[name]
-    for i in range(options.rounds):
-        print(f"round {i + 1} of {options.rounds} ...", file=sys.stderr, flush=True)
-        for result in results:
-            if result.name in sources:
-                result.rates.append(steps(sources[result.name], options.steps))
-    return results
+    def start(name: str) -> Callable[[], float]:
+        source = batches(name, options)
+        steps(source, options.warmup)
+        return partial(steps, source, options.steps)
+
+    return {name: partial(start, name) for name in NOTES}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -131,16 +119,8 @@ def main(argv: list[str] | None = None) -> int:
     facts = circumstances(options, "imagenet")
     facts["versions"] += f", DALI {nvidia.dali.__version__}"
     print_head(facts, NOTES, NOTES)
-    try:
-        results = measure(options)
-    except ValueError as error:
-        p.error(str(error))
     head = f"{options.model}, {options.size} x {options.size}, batch {options.batch}"
-    print(f"\n{rates_table(results, head)}", flush=True)
-    if options.json:
-        listed = [{**asdict(r), "median": r.median} for r in results]
-        write_json(options.json, {**facts, "settings": vars(options), "results": listed})
-    return int(any(r.error for r in results))
+    return show_rates(take_turns(candidates(options), options.rounds), head, facts, options)
 
 
 if __name__ == "__main__":
