@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-CUDA = pytest.param(
-    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; none is visible")
-)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; none is visible")
+CUDA = pytest.param("cuda", marks=needs_gpu)
+DALI_GPU = pytest.param("gpu", marks=pytest.mark.skipif(
+    not torch.cuda.is_available() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"))  # fmt: skip
 DEVICES = ["cpu", CUDA]
 
 

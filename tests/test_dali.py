@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import make_images
+from conftest import DALI_GPU, make_images, needs_gpu
 from PIL import Image
 
 import prime_dali
@@ -24,15 +24,10 @@ from nvidia.dali import Pipeline, fn, pipeline_def, types
 SIZE = (24, 40)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGES = make_images(8, *SIZE, torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
-GPU = pytest.param("gpu", marks=pytest.mark.skipif(
-    not torch.cuda.is_available() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"))  # fmt: skip
+TORCH = pytest.param("torch", marks=needs_gpu)
 
 
-TORCH = pytest.param("torch", marks=pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs an NVIDIA GPU; none is visible"))  # fmt: skip
-
-
-@pytest.fixture(params=["cpu", GPU])
+@pytest.fixture(params=["cpu", DALI_GPU])
 def device(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import pickle
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import make_images
+from conftest import DALI_GPU, make_images
 from PIL import Image, ImageOps
 
 import prime_dali
@@ -25,11 +24,9 @@ from prime_dali.dali import Loader, dataset, train_pipeline, val_pipeline
 
 COUNT, CLASSES = 11, 3
 SIZE = (16, 24)
-GPU = pytest.param("gpu", marks=pytest.mark.skipif(
-    not torch.cuda.is_available() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"))  # fmt: skip
 
 
-@pytest.fixture(params=["cpu", GPU])
+@pytest.fixture(params=["cpu", DALI_GPU])
 def device(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -214,7 +211,7 @@ def test_tensors_stay_valid(folder: Path, device: str) -> None:
         assert torch.equal(batch.images, copy)
 
 
-@pytest.mark.parametrize("device", [GPU])
+@pytest.mark.parametrize("device", [DALI_GPU])
 def test_memory_is_not_used_again_before_torch_has_read_it(folder: Path, device: str) -> None:
     """Torch's stream is far behind the host, and every batch is dropped as soon as its reading is ordered."""
     late = []
