@@ -1,8 +1,9 @@
-"""``prime-dali``: doctor, build-dali-plugin, demo and gallery."""
+"""``prime-dali``: every command, or where it lives."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,14 +12,26 @@ from typing import Any
 from . import __version__, _arguments
 from .config import LAWS, MIXINGS, PrimeConfig, preset
 
+# Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
+_MODULES = {
+    "train": ("recipes.train", "a robust classifier, by one of the paper's recipes"),
+    "corrupt": ("evaluation.corrupt", "make a corruption benchmark of a clean test set"),
+    "evaluate": ("evaluation.evaluate", "accuracy, corruption accuracy and mCE of a classifier, with tables"),
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, 1 for a bad input (one line on stderr), or 2 for bad usage."""
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = given[0] if given else ""
     try:
-        options.run(options)
+        if command in _MODULES:
+            importlib.import_module(f"{__package__}.{_MODULES[command][0]}").main(given[1:])
+        else:
+            options = _parser().parse_args(given)
+            options.run(options)
     except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
-        print(f"prime-dali {options.command}: {error}", file=sys.stderr)
+        print(f"prime-dali {command}: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -29,6 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
+    for name, (_, summary) in _MODULES.items():
+        commands.add_parser(name, help=summary)
 
     doctor = commands.add_parser("doctor", help="what was built, found and usable, and how to get what is missing")
     doctor.set_defaults(run=_doctor)

@@ -1,0 +1,1 @@
+"""Robustness benchmarks: making them, reading them, scoring on them, and the tables."""

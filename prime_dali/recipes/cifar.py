@@ -1,0 +1,175 @@
+"""CIFAR-10 and CIFAR-100 in memory, from the published binary files or from class folders of pictures."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._files import PHOTO_SUFFIXES
+
+SIDE = 32
+_NOT_THERE = """expected CIFAR-{classes} as one of
+  {python}/{first} and its fellows: the "python version" of the data set's home page,
+    www.cs.toronto.edu/~kriz/cifar.html, unpacked
+  {binary}/{binary_first} and its fellows: the "binary version" from there, unpacked
+  train/CLASS/PICTURE and test/CLASS/PICTURE: {classes} class folders of 32 x 32 pictures"""
+_PYTHON = {10: "cifar-10-batches-py", 100: "cifar-100-python"}
+_BINARY = {10: "cifar-10-batches-bin", 100: "cifar-100-binary"}
+_PYTHON_FILES = {
+    (10, True): [f"data_batch_{i}" for i in range(1, 6)], (10, False): ["test_batch"],
+    (100, True): ["train"], (100, False): ["test"],
+}  # fmt: skip
+_BINARY_FILES = {key: [f"{name}.bin" for name in names] for key, names in _PYTHON_FILES.items()}
+_NAMES = {10: ("batches.meta", "label_names"), 100: ("meta", "fine_label_names")}
+_BINARY_NAMES = {10: "batches.meta.txt", 100: "fine_label_names.txt"}
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """One part of the data set."""
+
+    images: NDArray[np.uint8]
+    """``[N, 32, 32, 3]``, RGB."""
+    labels: NDArray[np.int64]
+    """``[N]``, places in ``classes``."""
+    classes: tuple[str, ...]
+
+
+def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
+    """The training or the test part of CIFAR-10 or CIFAR-100.
+
+    Args:
+        folder: Holds the data set in one of three layouts: the unpacked "python version" or "binary version" (or is
+            that folder itself), or ``train`` and ``test``, each with one folder of pictures a class. Folders of
+            classes count in alphabetical order, which is CIFAR's own. A part may be smaller than the published one.
+        classes: 10 or 100.
+        train: The training part; False: the test part.
+
+    Raises:
+        ValueError: ``classes`` is neither; a file is not what it should be, or a picture not 32 x 32; it is named.
+        FileNotFoundError: The data set is not there; the message says where it comes from and how it must lie.
+    """
+    if classes not in _PYTHON:
+        raise ValueError(f"classes: expected 10 or 100, got {classes!r}")
+    folder, part = Path(folder), (classes, train)
+    for place in (folder, folder / _PYTHON[classes]):
+        if (place / _PYTHON_FILES[part][0]).is_file():
+            return _python(place, part)
+    for place in (folder, folder / _BINARY[classes]):
+        if (place / _BINARY_FILES[part][0]).is_file():
+            return _binary(place, part)
+    if (folder / ("train" if train else "test")).is_dir():
+        return _pictures(folder, part)
+    where = _NOT_THERE.format(
+        classes=classes, python=_PYTHON[classes], first=_PYTHON_FILES[part][0], binary=_BINARY[classes],
+        binary_first=_BINARY_FILES[part][0],
+    )  # fmt: skip
+    raise FileNotFoundError(f"{folder}: {where}")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Of dictionaries, lists, strings and NumPy arrays; a data file has no business to run code."""
+
+    _ALLOWED = frozenset(
+        {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"), ("numpy", "ndarray"),
+         ("numpy", "dtype"), ("_codecs", "encode")}
+    )  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._ALLOWED:
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of CIFAR")
+        return super().find_class(module, name)
+
+
+def _unpickle(path: Path) -> dict[bytes, Any]:
+    try:
+        with path.open("rb") as file:
+            content = _Unpickler(file, encoding="bytes").load()
+    except (pickle.UnpicklingError, EOFError, ValueError, AttributeError, ImportError) as error:
+        raise ValueError(f"{path}: not a file of CIFAR's python version ({error})") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a dictionary, got {type(content).__name__}")
+    return content
+
+
+def _python(folder: Path, part: tuple[int, bool]) -> Cifar:
+    classes = part[0]
+    key = b"labels" if classes == 10 else b"fine_labels"
+    images, labels = [], []
+    for name in _PYTHON_FILES[part]:
+        content = _unpickle(folder / name)
+        try:
+            images.append(np.asarray(content[b"data"], np.uint8).reshape(-1, 3, SIDE, SIDE))
+            labels += content[key]
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{folder / name}: not a file of CIFAR-{classes} ({error})") from error
+    meta, names = _NAMES[classes]
+    known = _unpickle(folder / meta)[names.encode()] if (folder / meta).is_file() else None
+    return _checked(
+        folder, np.concatenate(images).transpose(0, 2, 3, 1), labels, [n.decode() for n in known] if known else classes
+    )
+
+
+def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
+    classes = part[0]
+    head = 1 if classes == 10 else 2  # CIFAR-100: coarse label, fine label
+    rows = []
+    for name in _BINARY_FILES[part]:
+        content = np.fromfile(folder / name, np.uint8)
+        if content.size == 0 or content.size % (head + 3 * SIDE * SIDE):
+            raise ValueError(
+                f"{folder / name}: expected records of {head + 3 * SIDE * SIDE} bytes, got {content.size} bytes"
+            )
+        rows.append(content.reshape(-1, head + 3 * SIDE * SIDE))
+    records = np.concatenate(rows)
+    meta = folder / _BINARY_NAMES[classes]
+    names = meta.read_text().split() if meta.is_file() else classes
+    images = records[:, head:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return _checked(folder, images, records[:, head - 1], names)
+
+
+def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
+    from PIL import Image
+
+    classes = part[0]
+    parts = [folder / "train", folder / "test"]
+    names = [sorted(p.name for p in each.iterdir() if p.is_dir()) if each.is_dir() else None for each in parts]
+    here = names[0 if part[1] else 1]
+    assert here is not None
+    if None not in names and names[0] != names[1]:
+        differ = sorted(set(names[0] or []) ^ set(names[1] or []))
+        raise ValueError(f"{folder}: expected the same class folders in train and test, differing: {', '.join(differ)}")
+    if len(here) != classes:
+        raise ValueError(f"{folder}: expected {classes} class folders, got {len(here)}")
+    paths = [
+        (path, label)
+        for label, name in enumerate(here)
+        for path in sorted((parts[0 if part[1] else 1] / name).iterdir())
+        if path.suffix.lower() in PHOTO_SUFFIXES
+    ]
+    images = np.empty((len(paths), SIDE, SIDE, 3), np.uint8)
+    for i, (path, _) in enumerate(paths):
+        try:
+            with Image.open(path) as image:
+                if image.size != (SIDE, SIDE):
+                    raise ValueError(f"expected {SIDE} x {SIDE} pixels, got {image.width} x {image.height}")
+                images[i] = np.asarray(image.convert("RGB"))
+        except (OSError, ValueError, SyntaxError) as error:
+            raise ValueError(f"{path}: {error}") from error
+    return _checked(folder, images, [label for _, label in paths], here)
+
+
+def _checked(folder: Path, images: Any, labels: Any, names: Any) -> Cifar:
+    """``names``: of the classes, or their number where nothing names them."""
+    classes = tuple(str(i) for i in range(names)) if isinstance(names, int) else tuple(names)
+    numbers = np.asarray(labels, np.int64)
+    if len(numbers) != len(images) or len(images) == 0:
+        raise ValueError(f"{folder}: expected as many labels as images, and some; got {len(numbers)}, {len(images)}")
+    if not (numbers.min() >= 0 and numbers.max() < len(classes)):
+        raise ValueError(f"{folder}: expected labels 0 to {len(classes) - 1}, got {numbers.min()} to {numbers.max()}")
+    return Cifar(np.ascontiguousarray(images), numbers, classes)
