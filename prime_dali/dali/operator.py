@@ -158,13 +158,13 @@ class _Augment:
             expected = f"{self.layout} with 3 channels as layout says"
             raise ValueError(f"images: expected {expected}, got shape {list(shape)}")
         size = shape[self.layout.index("H")], shape[self.layout.index("W")]
-        numbers = {name: xp.stack(values).reshape(-1) for name, values in given.items()}
+        numbers = {name: _stacked(xp, values).reshape(-1) for name, values in given.items()}
         plan = door.sample(
             self.config, numbers["index"], size=size, seed=self.seed, epoch=numbers.get("epoch", self.epoch),
             view=self.view,
         )  # fmt: skip
         flip = numbers["flip"] != 0 if "flip" in numbers else None
-        out = self._apply(door, xp.stack(images), plan, flip)
+        out = self._apply(door, _stacked(xp, images), plan, flip)
         views = [list(view) for view in out.reshape(plan.views, -1, *out.shape[1:])]
         return views[0] if plan.views == 1 else tuple(views)
 
@@ -182,6 +182,16 @@ class _Augment:
             flip=flip, channels_last=self.out_layout == "HWC",
         )  # fmt: skip
         return out.permute(0, 2, 3, 1) if self.out_layout == "HWC" else out
+
+
+def _stacked(xp: Any, samples: Sequence[Any]) -> Any:
+    """Samples of one shape as one array; no copy where DALI has put CuPy's one after another, as it mostly does."""
+    first = samples[0]
+    if xp.__name__ == "cupy" and first.flags.c_contiguous:
+        start, step = first.data.ptr, first.nbytes
+        if all(sample.data.ptr == start + i * step for i, sample in enumerate(samples)):
+            return xp.ndarray((len(samples), *first.shape), first.dtype, first.data)
+    return xp.stack(samples)
 
 
 def _native(augment: _Augment, inputs: dict[str, DataNode], out_dtype: Any) -> Any:
@@ -218,7 +228,7 @@ def _dlpack(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
     def function(*batches: list[Any]) -> Any:
         on_stream: Any = contextlib.nullcontext()
         if told["device"] == "gpu":
-            on_stream = torch.cuda.stream(torch.cuda.ExternalStream(ops.PythonFunction.current_stream()))
+            on_stream = torch.cuda.stream(torch.cuda.ExternalStream(ops.PythonFunction.current_stream().ptr))
         with on_stream:
             out = augment(torch_ops, torch, [[from_dlpack(sample) for sample in batch] for batch in batches])
             if isinstance(out, tuple):

@@ -171,7 +171,7 @@ def train_pipeline(
         if decoded:
             images = fn.slice(images, corner, window, **place)
         else:
-            images = fn.decoders.image_slice(images, corner, window, device=common.decoder, **place)
+            images = fn.decoders.image_slice(images, corner, window, **common.decoder, **place)
         if decoded and on_cpu and common.device == "gpu":
             images = images.gpu()
         images = fn.resize(images, size=size)
@@ -240,7 +240,7 @@ def val_pipeline(
     def definition(start: int) -> list[DataNode]:
         images, label, index, _ = common.inputs(start, False)
         shape = images.shape(dtype=types.FLOAT) if decoded else fn.peek_image_shape(images, dtype=types.FLOAT)
-        images = images if decoded else fn.decoders.image(images, device=common.decoder)
+        images = images if decoded else fn.decoders.image(images, **common.decoder)
         images = images.gpu() if common.device == "gpu" else images
         window = math.min(shape[0], shape[1]) / resize * np.array(size, np.float32)  # as seen in the whole image
         low = (shape[:2] - window) * 0.5
@@ -308,7 +308,9 @@ class _Common:
         if device == "cpu" and device_id is not None:
             raise ValueError(f"device_id: expected None with device='cpu', got {device_id!r}")
         self.device, _ = doctor.choose_device(device, prime)
-        self.decoder = "mixed" if self.device == "gpu" else "cpu"
+        # By default a tenth of each batch leaves the JPEG engine for CUDA kernels, which round otherwise: images
+        # would depend on their batch.
+        self.decoder = {"device": "mixed", "hw_decoder_load": 1.0} if self.device == "gpu" else {"device": "cpu"}
         self.options = {
             "batch_size": batch_size, "num_threads": num_threads, "prefetch_queue_depth": prefetch_queue_depth,
             "device_id": _device_id(device_id) if self.device == "gpu" else None,
