@@ -14,7 +14,7 @@ from conftest import DALI_GPU, make_images
 from PIL import Image, ImageOps
 
 import prime_dali
-from prime_dali import doctor
+from prime_dali import doctor, order
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
@@ -226,7 +226,7 @@ def test_memory_is_not_used_again_before_torch_has_read_it(folder: Path, device:
 
 def windows(count: int, height: int, width: int, ratio: tuple = (3 / 4, 4 / 3)) -> tuple[np.ndarray, np.ndarray]:
     ones = np.ones(count, np.int64)
-    return dataset.random_crops(height * ones, width * ones, np.arange(count), 0 * ones, 5, (0.08, 1.0), ratio)
+    return order.random_crops(height * ones, width * ones, np.arange(count), 0 * ones, 5, (0.08, 1.0), ratio)
 
 
 @pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (0.2, 3)])
@@ -246,9 +246,19 @@ def test_crops_have_the_laws_of_torchvision(ratio: tuple) -> None:
         assert distance < 1.95 * (2 / count) ** 0.5  # Kolmogorov-Smirnov, 0.1 % of honest runs
 
 
+def test_shifts_are_uniform() -> None:
+    count, padding = 8000, 4
+    corners = order.random_shifts(np.arange(count), 3, 5, padding)
+    for axis in range(2):
+        found = np.bincount(corners[:, axis], minlength=2 * padding + 1)
+        assert len(found) == 2 * padding + 1
+        assert ((found - count / 9) ** 2 / (count / 9)).sum() < 26.1  # chi square, 8 degrees, 0.1 % of honest runs
+    assert abs(np.corrcoef(corners.T)[0, 1]) < 4 / count**0.5
+
+
 def test_flips_are_fair() -> None:
     count = 4000
-    flips = dataset.random_flips(np.arange(count), np.zeros(count, np.int64), 5, 0.5)
+    flips = order.random_flips(np.arange(count), np.zeros(count, np.int64), 5, 0.5)
     assert abs(flips.mean() - 0.5) < 4 * 0.5 / count**0.5
 
 
@@ -262,12 +272,12 @@ def test_crops_of_images_that_no_attempt_fits(height: int, width: int, middle: t
 
 
 def test_permutations() -> None:
-    orders = [dataset.permutation(seed, epoch, 1000) for seed in (-1, 2) for epoch in (0, 1)]
-    for order in orders:
-        np.testing.assert_array_equal(np.sort(order), np.arange(1000))
-    for i, order in enumerate(orders):
+    orders = [order.permutation(seed, epoch, 1000) for seed in (-1, 2) for epoch in (0, 1)]
+    for one in orders:
+        np.testing.assert_array_equal(np.sort(one), np.arange(1000))
+    for i, one in enumerate(orders):
         for other in orders[:i]:
-            assert (order == other).mean() < 0.02
+            assert (one == other).mean() < 0.02
 
 
 def test_state_in_the_middle_of_an_epoch(folder: Path, device: str, tmp_path: Path) -> None:

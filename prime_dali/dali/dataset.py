@@ -11,16 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _arguments
-from ..random import stream, uniform
+from ..order import permutation
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")  # torchvision's, all decoded
 LAST_BATCH = ("drop", "partial", "fill")
-
-# PRIME names an image by counters (index, epoch, view); order, crops and flips use views at the far end of the range.
-_ATTEMPTS = 10
-_VIEW_ORDER = 2**32 - 1
-_VIEW_PLACE = 2**32 - 2
-_VIEW_ATTEMPTS = 2**32 - 16  # and the four after it: two attempts a view
 
 
 class Files:
@@ -176,60 +170,3 @@ def shard(shard_id: int | None, num_shards: int | None) -> tuple[int, int]:
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     count = _arguments.integer("num_shards", num_shards, 1, 2**31 - 1)
     return _arguments.integer("shard_id", shard_id, 0, count - 1), count
-
-
-def permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
-    """The numbers 0 to ``count - 1`` in an order that follows from seed and epoch; about a second for ImageNet's."""
-    words = stream(seed, np.arange(count), epoch, _VIEW_ORDER)
-    return np.argsort(words[:, 0].astype(np.uint64) << np.uint64(32) | words[:, 1], kind="stable")
-
-
-def random_crops(
-    heights: NDArray[np.int64],
-    widths: NDArray[np.int64],
-    index: NDArray[np.int64],
-    epoch: NDArray[np.int64],
-    seed: int,
-    area: tuple[float, float],
-    ratio: tuple[float, float],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Windows of a random resized crop, drawn like torchvision's, named by seed, image number and epoch.
-
-    Args:
-        heights, widths: Sizes of the images, pixels, ``[N]``.
-        index, epoch: ``[N]``.
-        seed: The run's seed.
-        area: Least and greatest part of the image's area.
-        ratio: Least and greatest width / height; uniform in its logarithm.
-
-    Returns:
-        ``(top, left)`` and ``(height, width)``, each int64 ``[N, 2]``. If none of 10 attempts fits: the largest
-        window in the middle whose ratio is in ``ratio``.
-    """
-    # One call for all, because a call of NumPy costs more than these few numbers.
-    views = np.array([*range(_VIEW_ATTEMPTS, _VIEW_ATTEMPTS + _ATTEMPTS // 2), _VIEW_PLACE])
-    words = stream(seed, index[:, None], epoch[:, None], views)
-    u = uniform(words[:, :-1]).reshape(len(index), _ATTEMPTS, 2)
-    place = uniform(words[:, -1, :2])
-    whole = (heights * widths)[:, None]
-    areas = whole * (area[0] + (area[1] - area[0]) * u[..., 0])
-    ratios = ratio[0] * (ratio[1] / ratio[0]) ** u[..., 1]
-    tries = np.rint(np.stack([np.sqrt(areas / ratios), np.sqrt(areas * ratios)], -1)).astype(np.int64)
-    sizes = np.stack([heights, widths], -1)
-    fits = ((tries > 0) & (tries <= sizes[:, None])).all(-1)
-    first = fits.argmax(1)
-    window = tries[np.arange(len(index)), first]
-    tall = np.maximum(np.rint(widths / ratio[0]), 1), widths  # too narrow for any ratio: all of the width
-    wide = heights, np.maximum(np.rint(heights * ratio[1]), 1)
-    middle = np.stack([np.minimum(tall[0], heights), np.minimum(wide[1], widths)], -1).astype(np.int64)
-    found = fits.any(1)[:, None]
-    window = np.where(found, window, middle)
-    corner = np.where(found, np.floor(place * (sizes - window + 1)).astype(np.int64), (sizes - window) // 2)
-    return corner, window
-
-
-def random_flips(
-    index: NDArray[np.int64], epoch: NDArray[np.int64], seed: int, probability: float
-) -> NDArray[np.int32]:
-    """1 with ``probability``, else 0, int32 ``[N]``, named by seed, image number and epoch."""
-    return (uniform(stream(seed, index, epoch, _VIEW_PLACE)[:, 2]) < probability).astype(np.int32)

@@ -11,7 +11,7 @@ from nvidia.dali import Pipeline, math
 from nvidia.dali import fn as dali_fn
 from nvidia.dali.data_node import DataNode
 
-from .. import _arguments, doctor
+from .. import _arguments, doctor, order
 from ..config import PrimeConfig, as_config
 from . import dataset
 from .operator import prime, types
@@ -161,8 +161,8 @@ def train_pipeline(
         def windows(shapes: list[Any], index: list[Any], epoch: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
             shape = np.stack(shapes).astype(np.int64)
             numbers, epochs = np.stack(index).reshape(-1), np.stack(epoch).reshape(-1)
-            corner, window = dataset.random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, area, ratio)
-            return list(corner), list(window), list(dataset.random_flips(numbers, epochs, seed, flip)[:, None])
+            corner, window = order.random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, area, ratio)
+            return list(corner), list(window), list(order.random_flips(numbers, epochs, seed, flip)[:, None])
 
         corner, window, flips = fn.python_function(
             shape, index, epoch, function=windows, num_outputs=3, batch_processing=True
