@@ -74,7 +74,7 @@ def random_flips(
 def random_shifts(
     index: NDArray[np.int64], epoch: NDArray[np.int64] | int, seed: int, padding: int
 ) -> NDArray[np.int64]:
-    """Corners ``(top, left)`` of crops, of the image's own size, from an image padded by ``padding`` pixels on each side.
+    """Corners ``(top, left)`` of crops of an image's own size, after ``padding`` pixels were added on each side.
 
     Uniform from 0 to ``2 * padding`` inclusive, int64 ``[N, 2]``, named by seed, image number and epoch.
     """

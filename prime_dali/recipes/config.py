@@ -1,0 +1,151 @@
+"""What a training run is: the recipes of the paper's appendix C, and every setting that a user can change."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from .. import _arguments
+from ..config import PrimeConfig, preset
+from .networks import CIFAR_STATISTICS, IMAGENET_STATISTICS
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run. The defaults are those of the recipe ``cifar10``; :data:`RECIPES` has the others.
+
+    Raises:
+        TypeError, ValueError: A setting out of its range, or two that contradict each other; the message names them.
+    """
+
+    data: Annotated[str, "folder of the data set"] = ""
+    out: Annotated[str, "folder of this run: checkpoint, log, configuration"] = ""
+    recipe: Annotated[Literal["cifar10", "cifar100", "in100", "imagenet"], "where the defaults come from"] = "cifar10"
+    method: Annotated[Literal["standard", "augmix", "prime"], "augmentation besides crops and flips"] = "prime"
+    jsd: Annotated[bool, "Jensen-Shannon loss over the clean image and two augmented ones"] = False
+    deepaugment: Annotated[
+        tuple[str, ...], "two more training folders of the same classes: EDSR and CAE (ImageNet)"
+    ] = ()
+
+    network: Annotated[str, "of torchvision, or timm:NAME"] = "resnet18"
+    stem: Annotated[Literal["cifar", "imagenet"], "cifar: 3 x 3 first convolution, no max pooling"] = "cifar"
+    weights: Annotated[str, "to start from: a file, or torchvision:NAME:WEIGHTS; empty: random ones"] = ""
+
+    epochs: Annotated[int, "passes over the training set"] = 100
+    batch: Annotated[int, "images a step, over all processes; the learning rate grows with it"] = 128
+    lr: Annotated[float, "greatest learning rate, for the recipe's own batch"] = 0.2
+    warmup: Annotated[float, "part of all steps in which the learning rate rises"] = 0.25
+    momentum: Annotated[tuple[float, ...], "least and greatest; cycled against the learning rate"] = (0.85, 0.95)
+    weight_decay: Annotated[float, "of all parameters"] = 5e-4
+    clip: Annotated[float, "greatest norm of the gradient; 0: not clipped"] = 0.5
+    jsd_weight: Annotated[float, "of the Jensen-Shannon term"] = 12.0
+    seed: Annotated[int, "of everything random"] = 1
+    limit_steps: Annotated[int, "steps an epoch at most, for trials; 0: all"] = 0
+
+    mixing: Annotated[Literal["paper", "official", "none"], "PRIME: chains and weights"] = "paper"
+    alpha: Annotated[float, "PRIME: scale of every amplitude"] = 1.0
+    width: Annotated[int, "PRIME and AugMix: chains"] = 3
+    depth: Annotated[int, "PRIME and AugMix: slots of a chain"] = 3
+    primitives: Annotated[tuple[str, ...], "PRIME: those in use"] = ("spectral", "spatial", "color")
+    severity: Annotated[int, "AugMix: 3 for CIFAR, 1 for ImageNet"] = 3
+
+    size: Annotated[int, "side of the images the network sees, pixels"] = 32
+    resize: Annotated[int, "validation: shorter side before the centre crop, pixels; 0: neither"] = 0
+
+    device: Annotated[Literal["auto", "cpu", "cuda"], "where to train"] = "auto"
+    precision: Annotated[Literal["auto", "float32", "bfloat16"], "auto: bfloat16 on a GPU"] = "auto"
+    compile: Annotated[bool, "torch.compile the network and the loss"] = True
+    deterministic: Annotated[bool, "the same numbers in every run on the same machine"] = True
+    workers: Annotated[int, "threads that decode, a process; 0: as many as it may use"] = 0
+    save_minutes: Annotated[float, "between checkpoints; there is always one at the end"] = 5.0
+    validate_every: Annotated[int, "epochs between validations; there is always one at the end"] = 1
+    log_every: Annotated[int, "steps between lines of the log"] = 50
+    tensorboard: Annotated[bool, "curves for TensorBoard too"] = False
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("epochs", 1, 10**6), ("batch", 1, 2**24), ("size", 8, _arguments.MAX_SIDE), ("workers", 0, 4096),
+            ("limit_steps", 0, 10**9), ("validate_every", 1, 10**6), ("log_every", 1, 10**9), ("severity", 1, 10),
+        ):  # fmt: skip
+            _arguments.integer(name, getattr(self, name), low, high)
+        _arguments.seed(self.seed)
+        for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes"):
+            _arguments.amplitude(name, getattr(self, name))
+        if not 0 < self.warmup < 1:
+            raise ValueError(f"warmup: expected a part of all steps between 0 and 1, got {self.warmup}")
+        if len(self.momentum) != 2 or not 0 <= self.momentum[0] <= self.momentum[1] < 1:
+            raise ValueError(f"momentum: expected 0 <= least <= greatest < 1, got {list(self.momentum)}")
+        if self.jsd and self.method == "standard":
+            raise ValueError("jsd: expected method augmix or prime, which give it views to compare, got standard")
+        if self.resize and self.resize < self.size:
+            raise ValueError(f"resize: expected at least size, {self.size}, got {self.resize}")
+        if self.deepaugment and (len(self.deepaugment) != 2 or self.is_cifar):
+            raise ValueError(
+                f"deepaugment: expected the folders EDSR and CAE, of ImageNet, got {list(self.deepaugment)}"
+                f" with recipe {self.recipe}"
+            )
+        self.prime()
+
+    @property
+    def is_cifar(self) -> bool:
+        """Whether the data set is CIFAR, kept whole in the device's memory."""
+        return self.recipe.startswith("cifar")
+
+    @property
+    def cifar_classes(self) -> int:
+        """10 or 100."""
+        return 100 if self.recipe == "cifar100" else 10
+
+    @property
+    def views(self) -> int:
+        """Images that a step makes of one."""
+        return 3 if self.jsd else 1
+
+    @property
+    def statistics(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Mean and standard deviation per channel of the data set, on the [0, 1] scale."""
+        return CIFAR_STATISTICS[self.cifar_classes] if self.is_cifar else IMAGENET_STATISTICS
+
+    @property
+    def max_lr(self) -> float:
+        """The greatest learning rate: ``lr``, grown linearly with the batch (Goyal et al., 2017)."""
+        return self.lr * self.batch / RECIPES[self.recipe].get("batch", 128)
+
+    def prime(self) -> PrimeConfig:
+        """The distributions of PRIME."""
+        return preset("cifar" if self.is_cifar else "imagenet").replace(
+            mixing=self.mixing, alpha=self.alpha, width=self.width, depth=self.depth, primitives=tuple(self.primitives)
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """All settings as numbers, strings and lists."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+
+
+# Settings that may differ between a run and its continuation: where things are and how fast, not what comes out.
+FREE = frozenset({"data", "out", "device", "workers", "save_minutes", "validate_every", "log_every", "tensorboard"})
+
+_IMAGENET = {"stem": "imagenet", "size": 224, "resize": 256, "batch": 256, "weight_decay": 1e-4, "severity": 1}
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "cifar10": {},
+    "cifar100": {},
+    "in100": {**_IMAGENET, "jsd": True},
+    "imagenet": {
+        **_IMAGENET, "network": "resnet50", "weights": "torchvision:resnet50:IMAGENET1K_V1", "lr": 0.01, "warmup": 0.1,
+        "clip": 0.0,
+    },
+}  # fmt: skip
+"""What differs from the defaults of :class:`TrainConfig` (the paper's appendix C; docs/METHOD.md, "Training")."""
+
+
+def defaults(recipe: str, method: str) -> dict[str, Any]:
+    """The settings that a recipe implies for a method: with PRIME or AugMix, all but ImageNet's use the JSD loss.
+
+    Raises:
+        ValueError: An unknown recipe.
+    """
+    if recipe not in RECIPES:
+        raise ValueError(_arguments.unknown("recipe", recipe, RECIPES))
+    return {**RECIPES[recipe], "recipe": recipe, "method": method, "jsd": method != "standard" and recipe != "imagenet"}

@@ -1,0 +1,242 @@
+"""Training and validation batches of a run: CIFAR whole on the device, folders of photographs through DALI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import order
+from ..module import PRIME
+from .augmix import AugMix
+from .cifar import SIDE, Cifar, read_cifar
+from .config import TrainConfig
+from .ranks import Ranks
+
+PADDING = 4  # pixels, of CIFAR's random crops
+VALIDATION_BATCH = 1000
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Normalised images, ``[views * N, 3, H, W]`` in channels_last, the clean ones first; labels, int64 ``[N]``."""
+
+
+class Plain(torch.nn.Module):
+    """Normalises and flips; takes the place of PRIME in standard training."""
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    def __init__(self, mean: Any, std: Any, out_dtype: torch.dtype) -> None:
+        super().__init__()
+        self.out_dtype = out_dtype
+        self.register_buffer("scale", 1 / (255 * torch.tensor(std))[:, None, None])
+        self.register_buffer("shift", -(torch.tensor(mean) / torch.tensor(std))[:, None, None])
+
+    def forward(
+        self, images: torch.Tensor, index: torch.Tensor, epoch: Any = None, *, flip: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """uint8 ``[N, 3, H, W]`` to normalised images, those with ``flip`` mirrored."""
+        if flip is not None:
+            images = torch.where(flip[:, None, None, None], images.flip(-1), images)
+        return (images * self.scale + self.shift).to(self.out_dtype)
+
+
+def augmentation(config: TrainConfig, out_dtype: torch.dtype) -> torch.nn.Module:
+    """What a run does to cropped images: PRIME, AugMix, or nothing but to normalise them."""
+    mean, std = config.statistics
+    common: dict[str, Any] = {"mean": mean, "std": std, "out_dtype": out_dtype}
+    if config.method == "prime":
+        return PRIME(config.prime(), seed=config.seed, views=config.views, **common)
+    if config.method == "augmix":
+        return AugMix(config.severity, width=config.width, seed=config.seed, views=config.views, **common)
+    return Plain(**common)
+
+
+class CifarData:
+    """CIFAR in the device's memory: crops, flips and augmentation there.
+
+    Order, crops and flips follow from the seed, the epoch and each image's number alone, and the processes take equal
+    parts of every batch: a step sees the same images whatever their number.
+    """
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
+        train, test = (read_cifar(config.data, config.cifar_classes, train=t) for t in (True, False))
+        if train.classes != test.classes:
+            raise ValueError(f"{config.data}: expected the same classes in both parts")
+        if len(train.images) < config.batch:
+            raise ValueError(f"batch: expected at most the {len(train.images)} training images, got {config.batch}")
+        if config.size != SIDE:
+            raise ValueError(f"size: expected {SIDE} for CIFAR, got {config.size}")
+        self.config, self.ranks, self.classes = config, ranks, train.classes
+        self.steps = len(train.images) // config.batch
+        self._augment: Any = augmentation(config, out_dtype).to(ranks.device)
+        self._plain = Plain(*config.statistics, out_dtype).to(ranks.device)
+        if config.compile and config.method != "prime":  # PRIME is two kernels already
+            self._augment = torch.compile(self._augment, dynamic=False)
+        border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
+        self._images = torch.from_numpy(np.pad(train.images, border)).to(ranks.device)
+        self._labels = torch.from_numpy(train.labels).to(ranks.device)
+        self._test = test
+
+    def batches(self, step: int) -> Iterator[Batch]:
+        """This process's part of every step from ``step`` on, without an end."""
+        share = self.config.batch // self.ranks.world
+        begin = self.ranks.rank * share
+        span = torch.arange(SIDE, device=self.ranks.device)
+        epoch, place = divmod(step, self.steps)
+        while True:
+            numbers, rows, columns, flips = self._epoch(epoch)
+            for i in range(place, self.steps):
+                part = slice(i * self.config.batch + begin, i * self.config.batch + begin + share)
+                index = numbers[part]
+                y, x = rows[part, None] + span, columns[part, None] + span
+                crops = self._images[index[:, None, None], y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
+                yield self._augment(crops, index, epoch, flip=flips[part]), self._labels[index]
+            epoch, place = epoch + 1, 0
+
+    def _epoch(self, epoch: int) -> list[torch.Tensor]:
+        seed, count = self.config.seed, len(self._images)
+        numbers = order.permutation(seed, epoch, count)
+        corners = order.random_shifts(numbers, epoch, seed, PADDING)
+        flips = order.random_flips(numbers, epoch, seed, 0.5).astype(bool)
+        device = self.ranks.device
+        return [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in (numbers, *corners.T, flips)]
+
+    def validation(self) -> Iterator[Batch]:
+        """This process's part of the test set."""
+        yield from cifar_batches(self._test, self._plain, self.ranks)
+
+    def state(self) -> Any:
+        """Nothing: the number of the step says all."""
+        return None
+
+    def restore(self, state: Any) -> None:
+        """See :meth:`state`."""
+
+
+def cifar_batches(data: Cifar, plain: Plain, ranks: Ranks) -> Iterator[Batch]:
+    """Every image once over all processes, in batches."""
+    images, labels = data.images[ranks.rank :: ranks.world], data.labels[ranks.rank :: ranks.world]
+    for start in range(0, len(images), VALIDATION_BATCH):
+        part = slice(start, start + VALIDATION_BATCH)
+        pixels = torch.from_numpy(images[part]).to(ranks.device).permute(0, 3, 1, 2)
+        yield plain(pixels, None), torch.from_numpy(labels[part]).to(ranks.device)
+
+
+class FolderData:
+    """Photographs in ``train`` and ``val``, a folder a class, decoded, cropped and augmented by a DALI pipeline."""
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
+        try:
+            from ..dali import Loader, train_pipeline, val_pipeline
+            from ..dali.operator import types
+        except ImportError as error:
+            raise ImportError(
+                f"recipe {config.recipe}: expected NVIDIA DALI, got none ({error}); "
+                "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)"
+            ) from error
+        root = Path(config.data)
+        trees = [listed(tree, config.recipe) for tree in (root / "train", *map(Path, config.deepaugment), root / "val")]
+        self.classes = trees[0][2]
+        for tree, (_, _, classes) in zip(("EDSR", "CAE", "val")[-(len(trees) - 1) :], trees[1:], strict=True):
+            check_classes(f"{tree}: ", self.classes, classes)
+        share = config.batch // ranks.world
+        mean, std = config.statistics
+        cuda = ranks.device.type == "cuda"
+        common: dict[str, Any] = {
+            "size": (config.size, config.size), "device": "gpu" if cuda else "cpu", "out_layout": "HWC",
+            "device_id": ranks.device.index if cuda else None, "num_threads": config.workers or None,
+            "shard_id": ranks.rank, "num_shards": ranks.world,
+        }  # fmt: skip
+        finished = {"mean": mean, "std": std, "out_dtype": types.FLOAT16 if cuda else types.FLOAT}
+        augmix = config.method == "augmix"
+        self._augment = augmentation(config, out_dtype).to(ranks.device) if augmix else None
+        raw = {"mean": None, "std": None, "out_dtype": types.UINT8}
+        self._train = Loader(
+            train_pipeline(
+                files=[file for files, _, _ in trees[:-1] for file in files],
+                labels=[label for _, labels, _ in trees[:-1] for label in labels],
+                config=config.prime() if config.method == "prime" else None,
+                views=config.views if config.method == "prime" else 1,
+                batch_size=share, seed=config.seed, **(raw if augmix else finished), **common,
+            ),
+            on_error="skip",
+        )  # fmt: skip
+        self._val = Loader(
+            val_pipeline(
+                files=trees[-1][0], labels=trees[-1][1], batch_size=min(share, 250),
+                resize=config.resize or config.size, **finished, **common,
+            )
+        )  # fmt: skip
+        self.steps = len(self._train)
+        self._dtype = out_dtype
+
+    def batches(self, step: int) -> Iterator[Batch]:
+        """This process's part of every step, without an end; from ``step`` on if :meth:`restore` was told so."""
+        while True:
+            for images, labels, index in self._train:
+                if self._augment is not None:
+                    assert isinstance(images, torch.Tensor)
+                    yield self._augment(images, index, self._train.epoch), labels
+                else:
+                    views = torch.cat(images) if isinstance(images, tuple) else images
+                    yield views.to(self._dtype), labels
+
+    def validation(self) -> Iterator[Batch]:
+        """This process's part of the validation set, every image once over all processes."""
+        for images, labels, _ in self._val:
+            assert isinstance(images, torch.Tensor)
+            yield images.to(self._dtype), labels
+
+    def state(self) -> Any:
+        """Where the next training batch begins."""
+        return self._train.state_dict()
+
+    def restore(self, state: Any) -> None:
+        """Go on from a :meth:`state`."""
+        self._train.load_state_dict(state)
+
+
+def listed(folder: Path, recipe: str) -> tuple[list[str], list[int], tuple[str, ...]]:
+    """Files, labels and classes of an ImageFolder tree; for ``in100`` those of ImageNet-100 alone.
+
+    ImageNet-100 is every tenth of the 1,000 sorted class folders (docs/METHOD.md).
+
+    Raises:
+        FileNotFoundError: No such folder; the message says where ImageNet comes from and how it must lie.
+        ValueError: No classes or no images; for ``in100`` neither 100 nor 1,000 class folders.
+    """
+    from ..dali.dataset import image_folder
+
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder}: expected one folder of pictures a class here, as in train/n01440764/*.JPEG and "
+            "val/n01440764/*.JPEG; ImageNet comes from image-net.org (ILSVRC2012, after registration), and its "
+            "validation pictures have to be sorted into class folders"
+        )
+    files, labels, classes = image_folder(folder)
+    if recipe == "in100" and len(classes) == 1000:
+        files, labels = (
+            [f for f, k in zip(files, labels, strict=True) if k % 10 == 0],
+            [k // 10 for k in labels if k % 10 == 0],
+        )
+        classes = classes[::10]
+    if recipe == "in100" and len(classes) != 100:
+        raise ValueError(f"{folder}: expected 100 class folders, or ImageNet's 1,000, for in100, got {len(classes)}")
+    return files, labels, tuple(classes)
+
+
+def check_classes(where: str, expected: tuple[str, ...], got: tuple[str, ...]) -> None:
+    """Raise a ValueError that lists the classes of one tree that the other lacks."""
+    lacking, more = sorted(set(expected) - set(got)), sorted(set(got) - set(expected))
+    if lacking or more:
+        raise ValueError(
+            f"{where}expected the class folders of train; missing: {_some(lacking)}; not in train: {_some(more)}"
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") or "none"

@@ -1,0 +1,63 @@
+"""The processes of one run, as torchrun starts them, and what they tell one another."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those of the run."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @staticmethod
+    def start(wish: str) -> Ranks:
+        """Join the other processes that ``torchrun`` started; alone without it.
+
+        Args:
+            wish: ``"cuda"``, ``"cpu"``, or ``"auto"``: a GPU where there is one.
+
+        Raises:
+            RuntimeError: ``"cuda"``, and there is no GPU for this process.
+        """
+        rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+        gpus = torch.cuda.device_count()
+        if wish == "cuda" and gpus == 0:
+            raise RuntimeError("device: expected a GPU for cuda, but torch finds none (try prime-dali doctor)")
+        if wish != "cpu" and 0 < gpus <= local:
+            raise RuntimeError(f"device: expected a GPU for each process of this machine, got {gpus} for {local + 1}")
+        device = torch.device("cuda", local) if gpus and wish != "cpu" else torch.device("cpu")
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        if world > 1:
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        return Ranks(rank, world, device)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and reports."""
+        return self.rank == 0
+
+    def sum(self, *numbers: int) -> list[int]:
+        """Each number summed over all processes; waits for them."""
+        if self.world == 1:
+            return list(numbers)
+        total = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+        dist.all_reduce(total)
+        return [int(v) for v in total.tolist()]
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says so; waits for them."""
+        return self.sum(int(flag))[0] > 0
+
+    def stop(self) -> None:
+        """Leave the group."""
+        if self.world > 1:
+            dist.destroy_process_group()

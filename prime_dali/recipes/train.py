@@ -1,0 +1,104 @@
+"""``prime-dali train``: settings from the recipe, a file and the command line, in that order, and the run."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import typing
+from typing import Any
+
+from .config import RECIPES, TrainConfig, defaults
+from .ranks import Ranks
+from .trainer import Trainer
+
+INTERRUPTED = 75  # exit status (EX_TEMPFAIL): a signal stopped the run, the same command continues it
+
+_EPILOG = """
+Settings: the recipe's, then those of --config FILE (YAML, names with underscores), then the command line's. The same
+command continues a run that was stopped or killed. Exit status: 0 when the run is complete, 75 when SIGTERM or SIGUSR1
+stopped it after a checkpoint, 1 for an error, 2 for bad usage. Several processes:
+torchrun --nproc-per-node=N -m prime_dali.cli train ...
+"""
+
+
+def parser(recipe: str = "cifar10", method: str = "prime") -> Any:
+    """The command line, with the defaults of a recipe and a method."""
+    try:
+        from jsonargparse import ActionYesNo, ArgumentParser
+    except ImportError as error:
+        raise ImportError("training needs jsonargparse: pip install 'prime-dali[train]'") from error
+    p = ArgumentParser(
+        prog="prime-dali train", description="Train a classifier by one of the paper's recipes.", epilog=_EPILOG,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )  # fmt: skip
+    p.add_argument("--config", action="config", help="a file of settings (YAML)")
+    chosen, types = defaults(recipe, method), typing.get_type_hints(TrainConfig, include_extras=True)
+    for setting in dataclasses.fields(TrainConfig):
+        name, default = setting.name, chosen.get(setting.name, setting.default)
+        kind, about = typing.get_args(types[name])  # of Annotated
+        options: dict[str, Any] = {"type": kind}
+        if kind is bool:
+            options = {"action": ActionYesNo(yes_prefix="", no_prefix="no-")}
+        elif isinstance(default, tuple):
+            options, default = {"type": typing.get_args(kind)[0], "nargs": "+"}, list(default)
+        p.add_argument(
+            f"--{name.replace('_', '-')}", default=default, required=name in ("data", "out"), help=about, **options
+        )
+    return p
+
+
+def read(argv: list[str] | None = None) -> TrainConfig:
+    """The run that a command line asks for; exits with status 2 for bad usage.
+
+    Raises:
+        TypeError, ValueError: A setting out of its range.
+    """
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--recipe")
+    first.add_argument("--method")
+    first.add_argument("--config")
+    early, _ = first.parse_known_args(argv)
+    from_file = _file(early.config) if early.config else {}
+    recipe = early.recipe or from_file.get("recipe", "cifar10")
+    method = early.method or from_file.get("method", "prime")
+    if recipe not in RECIPES:
+        recipe = "cifar10"  # the whole parser says what is wrong
+    settings = parser(recipe, method).parse_args(argv)
+    given: dict[str, Any] = {name: getattr(settings, name) for name in TrainConfig.__dataclass_fields__}
+    for name, value in given.items():
+        given[name] = tuple(value) if isinstance(value, list) else value
+    return TrainConfig(**given)
+
+
+def _file(path: str) -> dict[str, Any]:
+    import yaml
+
+    with open(path) as file:
+        content = yaml.safe_load(file)
+    return content if isinstance(content, dict) else {}
+
+
+def main(argv: list[str]) -> None:
+    """Run the command; exits with status 75 when a signal stopped the run.
+
+    Raises:
+        TypeError, ValueError, OSError, RuntimeError, ImportError: As :class:`Trainer`.
+    """
+    config = read(argv)
+    from tqdm import tqdm
+
+    ranks = Ranks.start(config.device)
+    try:
+        progress = None if not sys.stderr.isatty() else tqdm
+        trainer = Trainer(config, ranks, lambda line: print(line, flush=True), progress)
+        result = trainer.run()
+    finally:
+        ranks.stop()
+    if not ranks.first:
+        return
+    minutes = f"{result.seconds / 60:.1f} minutes of training"
+    if not result.finished:
+        print(f"stopped by a signal after step {result.step}, saved; {minutes}; the same command continues")
+        raise SystemExit(INTERRUPTED)
+    print(f"done: {result.step} steps, {minutes}; {trainer.folder / 'last.pt'}")

@@ -1,0 +1,312 @@
+"""The training loop: one step after another, checkpoints, log, validation."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import yaml
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from .._files import Report, replacing
+from . import checkpoint, networks
+from .config import FREE, TrainConfig
+from .data import CifarData, FolderData
+from .losses import jsd_loss
+from .ranks import Ranks
+
+
+class Diverged(ValueError):
+    """The loss is no number any more; the message says at which step."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    finished: bool
+    """False: a signal stopped it; the same command continues."""
+    step: int
+    accuracy: float | None
+    """Of the last validation, 0 to 1."""
+    seconds: float
+    """Of training steps, over all parts of the run; without validations, checkpoints and the start."""
+
+
+class Trainer:
+    """One run, from its configuration or from its last checkpoint.
+
+    Args:
+        config: The run. Its folder ``out`` gets ``last.pt`` (a checkpoint that ``prime-dali evaluate`` takes),
+            ``log.jsonl`` and ``config.yaml``; if a checkpoint lies there, the run continues from it.
+        ranks: The processes of the run.
+        report: Called with lines for the user, by the first process.
+        progress: Makes a progress bar, as ``tqdm``; None: none.
+
+    Raises:
+        ValueError: The folder holds a run of other settings (they are named), a broken checkpoint, or data that do not
+            fit the settings.
+        FileNotFoundError: The data set is not there.
+    """
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, report: Report = print, progress: Any = None) -> None:
+        self.config, self.ranks, self.report, self.progress = config, ranks, report, progress
+        self.folder = Path(config.out)
+        if config.batch % ranks.world:
+            raise ValueError(f"batch: expected a multiple of the {ranks.world} processes, got {config.batch}")
+        state = checkpoint.load(self.folder)
+        if state is not None:
+            _check_same(state["config"], config.plain(), self.folder)
+        _numerics(config.deterministic)
+        torch.manual_seed(config.seed)
+        cuda = ranks.device.type == "cuda"
+        low = config.precision == "bfloat16" or (config.precision == "auto" and cuda)
+        self.dtype = torch.bfloat16 if low else torch.float32
+        self.data: CifarData | FolderData = (CifarData if config.is_cifar else FolderData)(config, ranks, self.dtype)
+        self.classifier = self._classifier()
+        self.network = self.classifier.network.to(ranks.device).to(memory_format=torch.channels_last)
+        self.optimizer = torch.optim.SGD(
+            self.network.parameters(), lr=config.max_lr, momentum=config.momentum[1], nesterov=True,
+            weight_decay=config.weight_decay, fused=True,
+        )  # fmt: skip
+        self.steps = min(self.data.steps, config.limit_steps or self.data.steps)
+        self.total = self.steps * config.epochs
+        if config.warmup * self.total <= 1:
+            raise ValueError(f"warmup: expected more than one of the run's {self.total} steps, got {config.warmup}")
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer, max_lr=config.max_lr, total_steps=self.total, pct_start=config.warmup,
+            base_momentum=config.momentum[0], max_momentum=config.momentum[1],
+        )  # fmt: skip
+        self.step, self.seconds = 0, 0.0
+        self.accuracy: float | None = None
+        self._losses: list[torch.Tensor] = []  # since the last line of the log
+        if state is not None:
+            self._restore(state)
+        self._model, self._loss = self._compiled()
+        self._stopping = False
+        self._log: checkpoint.Log
+        self._bar: Any = None
+        self._curves: Any = None
+
+    def _classifier(self) -> networks.Classifier:
+        config, classes = self.config, self.data.classes
+        if config.weights:
+            classifier = networks.load(config.weights, name=config.network, num_classes=len(classes), stem=config.stem)
+        else:
+            network = networks.create(config.network, len(classes), config.stem)
+            classifier = networks.Classifier(network, config.network, len(classes), config.stem)
+        mean, std = config.statistics
+        return replace(classifier, classes=classes, mean=mean, std=std, size=config.size, resize=config.resize or None)
+
+    def _compiled(self) -> tuple[Any, Any]:
+        config, device = self.config, self.ranks.device
+
+        def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            if config.jsd:
+                return jsd_loss(logits, labels, config.jsd_weight)
+            return cross_entropy(logits.float(), labels)
+
+        model: nn.Module = self.network
+        if self.ranks.world > 1:
+            model = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device.index])
+        if not config.compile:
+            return model, loss
+        return torch.compile(model, dynamic=False), torch.compile(loss, dynamic=False)
+
+    def run(self) -> Result:
+        """Train to the end, or until a signal comes (SIGTERM, SIGUSR1: save and stop).
+
+        Raises:
+            Diverged: The loss is NaN or infinite; the last checkpoint stays.
+            OSError: A checkpoint or the log cannot be written.
+        """
+        if self.ranks.first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(self.folder / checkpoint.CONFIG) as temporary:
+                temporary.write_text(yaml.safe_dump(self.config.plain(), sort_keys=False))
+            self._log = checkpoint.Log(self.folder, self.step)
+        with self._signals(), self._outputs():
+            return self._run()
+
+    def _run(self) -> Result:
+        config, batches = self.config, self.data.batches(self.step)
+        self.network.train()
+        saved = started = time.monotonic()
+        while self.step < self.total:
+            self._losses.append(self._train_step(*next(batches)))
+            self.step += 1
+            epoch, rest = divmod(self.step, self.steps)
+            if rest and self.step % config.log_every:
+                continue
+            self._write_losses(started)
+            if not rest and (epoch % config.validate_every == 0 or self.step == self.total):
+                self.accuracy = self._validate()
+            late = time.monotonic() - saved > 60 * config.save_minutes
+            stop, save = self.ranks.sum(self._stopping, late or self.step == self.total)
+            if stop or save:
+                self._save()
+                saved = time.monotonic()
+            if stop:
+                break
+            started = time.monotonic()
+        return Result(self.step == self.total, self.step, self.accuracy, self.seconds)
+
+    def _train_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            logits = self._model(images)
+        loss = self._loss(logits, labels)
+        loss.backward()
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.step + 1 < self.total:
+            self.schedule.step()
+        return loss.detach()
+
+    def _write_losses(self, started: float) -> None:
+        """The line of the log for the steps since the last one; waits for the device."""
+        losses = torch.stack(self._losses)
+        if self.ranks.world > 1:
+            dist.all_reduce(losses, dist.ReduceOp.AVG)
+        numbers = losses.tolist()
+        elapsed = time.monotonic() - started
+        self.seconds += elapsed
+        first = self.step - len(numbers)
+        for i, number in enumerate(numbers):
+            if not math.isfinite(number):
+                raise Diverged(
+                    f"loss: expected a number, got {number} at step {first + i + 1} of {self.total}; "
+                    f"the last checkpoint in {self.folder} is from before; a smaller lr may help"
+                )
+        self._losses = []
+        self._line(
+            loss=sum(numbers) / len(numbers), lr=self.optimizer.param_groups[0]["lr"],
+            images_per_second=len(numbers) * self.config.batch / elapsed,
+        )  # fmt: skip
+        if self._bar is not None:
+            self._bar.set_postfix(loss=f"{numbers[-1]:.3f}", refresh=False)
+            self._bar.update(len(numbers))
+
+    def _validate(self) -> float:
+        """Accuracy on the validation set, of the first process's statistics of the batch-norm layers."""
+        if self.ranks.world > 1:
+            for buffer in self.network.buffers():
+                dist.broadcast(buffer, 0)
+        self.network.eval()
+        right, count = torch.zeros((), dtype=torch.int64, device=self.ranks.device), 0
+        with torch.inference_mode():
+            for images, labels in self.data.validation():
+                with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+                    right += (self.network(images).argmax(1) == labels).sum()
+                count += len(labels)
+        self.network.train()
+        correct, images_seen = self.ranks.sum(int(right), count)
+        accuracy = correct / images_seen
+        self._line(accuracy=accuracy, correct=correct, images=images_seen)
+        if self.ranks.first:
+            self._tell(
+                f"epoch {self.step // self.steps} of {self.config.epochs}: {100 * accuracy:.2f} % of {images_seen:,} "
+                f"validation images right; {self.seconds * self.steps / self.step:.2f} s an epoch"
+            )
+        return accuracy
+
+    def _line(self, **numbers: float) -> None:
+        if not self.ranks.first:
+            return
+        self._log.write(step=self.step, epoch=self.step / self.steps, **numbers)
+        if self._curves is not None:
+            for name, number in numbers.items():
+                self._curves.add_scalar(name, number, self.step)
+
+    def _tell(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.clear()
+        self.report(line)
+
+    def _save(self) -> None:
+        own: list[Any] = [self.data.state()] * self.ranks.world
+        if self.ranks.world > 1:
+            dist.all_gather_object(own, self.data.state())
+        if not self.ranks.first:
+            return
+        random = {"cpu": torch.get_rng_state()}
+        if self.ranks.device.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.ranks.device)
+        run = {
+            "step": self.step, "seconds": self.seconds, "accuracy": self.accuracy, "data": own, "random": random,
+            "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(),
+        }  # fmt: skip
+        content = networks.checkpoint(
+            self.classifier, config=self.config.plain(), epoch=self.step / self.steps, run=run
+        )
+        checkpoint.save(self.folder, content)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        run = state["run"]
+        self.network.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(run["optimizer"])
+        self.schedule.load_state_dict(run["schedule"])
+        if len(run["data"]) == self.ranks.world:
+            self.data.restore(run["data"][self.ranks.rank])
+        elif run["data"][0] is not None:
+            raise ValueError(f"processes: expected {len(run['data'])}, as the run had, got {self.ranks.world}")
+        torch.set_rng_state(run["random"]["cpu"])
+        if self.ranks.device.type == "cuda" and "cuda" in run["random"]:
+            torch.cuda.set_rng_state(run["random"]["cuda"], self.ranks.device)
+        self.step, self.seconds, self.accuracy = run["step"], run["seconds"], run["accuracy"]
+        if self.ranks.first:
+            self.report(f"continuing {self.folder} after step {self.step} of {self.total}")
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def stop(number: int, frame: Any) -> None:
+            self._stopping = True
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def _outputs(self) -> Iterator[None]:
+        """The progress bar and TensorBoard's file, of the first process."""
+        with contextlib.ExitStack() as stack:
+            if self.ranks.first and self.progress is not None:
+                self._bar = stack.enter_context(self.progress(total=self.total, initial=self.step, unit="step"))
+            if self.ranks.first and self.config.tensorboard:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._curves = stack.enter_context(
+                    SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.step)
+                )
+            yield
+
+
+def _numerics(deterministic: bool) -> None:
+    """The same numbers in every run on the same machine, or the fastest."""
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.backends.cudnn.deterministic = deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS: one workspace for every stream
+        os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # no choices by timing
+
+
+def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
+    differ = [f"{name}: {old.get(name)!r}, now {new[name]!r}" for name in new
+              if name not in FREE and old.get(name) != new[name]]  # fmt: skip
+    if differ:
+        raise ValueError(f"out: expected an empty folder or one of the same run, got {folder} with {'; '.join(differ)}")

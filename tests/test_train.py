@@ -1,0 +1,353 @@
+"""Training runs: settings, exact continuation after any interruption, several processes, faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+
+from prime_dali.recipes import checkpoint, networks, train
+from prime_dali.recipes.config import TrainConfig, defaults
+from prime_dali.recipes.data import CifarData
+from prime_dali.recipes.ranks import Ranks
+from prime_dali.recipes.trainer import Diverged, Trainer
+
+os.environ["OMP_NUM_THREADS"] = "1"  # of the subprocesses: the networks are too small for more
+ALONE = Ranks(0, 1, torch.device("cpu"))
+TRAIN, TEST = 120, 30
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photographs cut into squares, in CIFAR-10's binary layout; the classes are rows of the photograph."""
+    skimage = pytest.importorskip("skimage", reason="scikit-image is not installed")
+    folder = tmp_path_factory.mktemp("cifar")
+    photo = Image.fromarray(skimage.data.astronaut()).resize((20 * 32, 10 * 32))
+    tiles = np.asarray(photo).reshape(10, 32, 20, 32, 3).transpose(2, 0, 4, 1, 3).reshape(200, 3, 32, 32)
+    labels = np.tile(np.arange(10), 20)
+    records = np.concatenate([labels[:, None].astype(np.uint8), tiles.reshape(200, -1)], 1)
+    records[:TEST].tofile(folder / "test_batch.bin")
+    for i, part in enumerate(np.array_split(records[TEST : TEST + TRAIN], 5), 1):
+        part.tofile(folder / f"data_batch_{i}.bin")
+    return folder
+
+
+SMALL = [
+    "--network",
+    "resnet18",
+    "--stem",
+    "imagenet",
+    "--no-compile",
+    "--batch",
+    "20",
+    "--epochs",
+    "3",
+    "--log-every",
+    "2",
+]
+
+
+def settings(cifar: Path, out: Path, *more: str) -> list[str]:
+    return ["--data", str(cifar), "--out", str(out), *SMALL, "--device", "cpu", *more]
+
+
+def command(cifar: Path, out: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "prime_dali.cli", "train", *settings(cifar, out, *more)]
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    return [(line["step"], line["loss"]) for line in checkpoint.read_log(folder) if "loss" in line]
+
+
+def run(cifar: Path, out: Path, *more: str) -> Trainer:
+    trainer = Trainer(train.read(settings(cifar, out, *more)), ALONE, lambda line: None)
+    trainer.run()
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def whole(cifar: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without an interruption."""
+    out = tmp_path_factory.mktemp("whole")
+    run(cifar, out, "--jsd")
+    return out
+
+
+def test_recipes_are_those_of_the_paper() -> None:
+    """docs/METHOD.md, "Training": net, batch, greatest learning rate, warm-up, weight decay, JSD, clip."""
+    for recipe, expected in (
+        ("cifar10", ("resnet18", "cifar", 128, 0.2, 0.25, 5e-4, True, 0.5, 32)),
+        ("cifar100", ("resnet18", "cifar", 128, 0.2, 0.25, 5e-4, True, 0.5, 32)),
+        ("in100", ("resnet18", "imagenet", 256, 0.2, 0.25, 1e-4, True, 0.5, 224)),
+        ("imagenet", ("resnet50", "imagenet", 256, 0.01, 0.1, 1e-4, False, 0.0, 224)),
+    ):
+        c = train.read(["--recipe", recipe, "--data", "d", "--out", "o"])
+        assert (c.network, c.stem, c.batch, c.lr, c.warmup, c.weight_decay, c.jsd, c.clip, c.size) == expected
+        assert (c.method, c.epochs, c.momentum, c.seed) == ("prime", 100, (0.85, 0.95), 1)
+    assert c.weights == "torchvision:resnet50:IMAGENET1K_V1"
+    assert not TrainConfig(**defaults("cifar10", "standard")).jsd
+
+
+def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: imagenet\nmethod: augmix\nlr: 0.5\nbatch: 512\ndata: here\n")
+    c = train.read(["--config", str(file), "--out", "o", "--batch", "1024", "--no-compile"])
+    assert (c.recipe, c.method, c.network, c.lr, c.batch, c.data, c.compile) == (
+        "imagenet",
+        "augmix",
+        "resnet50",
+        0.5,
+        1024,
+        "here",
+        False,
+    )
+    assert c.max_lr == 0.5 * 1024 / 256
+    saved = tmp_path / "saved.yaml"
+    import yaml
+
+    saved.write_text(yaml.safe_dump(c.plain()))
+    assert train.read(["--config", str(saved)]) == c
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--recipe", "cifar1"], "recipe"),
+    (["--batch", "many"], "batch"),
+    (["--nonsense", "1"], "nonsense"),
+    (["--lr"], "lr"),
+])  # fmt: skip
+def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        train.read(["--data", "d", "--out", "o", *arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"jsd": True, "method": "standard"}, "jsd: expected method augmix or prime"),
+    ({"batch": 0}, "batch: expected 1 to"),
+    ({"warmup": 1.0}, "warmup: expected a part"),
+    ({"momentum": (0.9, 0.8)}, "momentum: expected 0 <= least"),
+    ({"resize": 16}, "resize: expected at least size, 32, got 16"),
+    ({"deepaugment": ("a", "b")}, "deepaugment: expected the folders EDSR and CAE, of ImageNet"),
+    ({"primitives": ("blur",)}, "primitives: .*'blur'"),
+    ({"lr": -1.0}, "lr: expected a finite number >= 0"),
+])  # fmt: skip
+def test_bad_settings(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**changes)
+
+
+def test_a_run_and_what_it_leaves(whole: Path) -> None:
+    assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
+    log = checkpoint.read_log(whole)
+    assert [line["step"] for line in log if "loss" in line] == [2, 4, 6, 8, 10, 12, 14, 16, 18]
+    seen = [line for line in log if "accuracy" in line]
+    assert [line["epoch"] for line in seen] == [1, 2, 3]
+    assert all(line["images"] == TEST and line["accuracy"] == line["correct"] / TEST for line in seen)
+    classifier = networks.load(whole / "last.pt")
+    assert (classifier.num_classes, classifier.stem, classifier.size, classifier.resize) == (10, "imagenet", 32, None)
+    assert classifier.details["config"]["jsd"] is True
+    assert classifier.details["epoch"] == 3
+    # A second time there is nothing left to do, and nothing changes.
+    before = (whole / "log.jsonl").read_text()
+    trainer = Trainer(
+        train.read(settings(Path(classifier.details["config"]["data"]), whole, "--jsd")), ALONE, lambda line: None
+    )
+    assert trainer.run().finished
+    assert (whole / "log.jsonl").read_text() == before
+
+
+def test_a_small_set_is_learned(cifar: Path, tmp_path: Path) -> None:
+    trainer = run(cifar, tmp_path, "--method", "standard", "--epochs", "8", "--lr", "0.3")
+    found = losses(tmp_path)
+    assert found[-1][1] < 0.9 * found[0][1]
+    assert trainer.accuracy > 0.2  # ten classes
+
+
+@pytest.mark.timeout(200)
+def test_killed_and_continued(cifar: Path, whole: Path, tmp_path: Path) -> None:
+    """kill -9 again and again; the losses are those of the run without an interruption, to the bit."""
+    kills = 0
+    for step in (4, 8, 14):
+        process = subprocess.Popen(command(cifar, tmp_path, "--jsd", "--save-minutes", "0"), stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            if (tmp_path / "log.jsonl").exists() and [s for s, _ in losses(tmp_path) if s >= step]:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.005)
+        process.wait()
+    assert kills == 3
+    assert subprocess.run(command(cifar, tmp_path, "--jsd"), check=False, stdout=subprocess.DEVNULL).returncode == 0
+    assert losses(tmp_path) == losses(whole)
+    one, other = (networks.load(folder / "last.pt").network.state_dict() for folder in (tmp_path, whole))
+    assert all(torch.equal(one[name], other[name]) for name in other)
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] in (
+        [],
+        [p.name for p in tmp_path.glob(".last-*")],
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stdout=subprocess.PIPE, text=True)
+    while not (tmp_path / "log.jsonl").exists() or not losses(tmp_path):
+        time.sleep(0.005)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=100)
+    assert process.returncode == train.INTERRUPTED
+    assert "stopped by a signal after step" in out
+    assert (tmp_path / "last.pt").exists()
+    run(cifar, tmp_path, "--jsd")
+    assert losses(tmp_path) == losses(whole)
+
+
+def test_another_run_in_the_folder(cifar: Path, whole: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"out: expected an empty folder or one of the same run, got .* lr: 0.2, now 0.1"
+    ):
+        run(cifar, whole, "--jsd", "--lr", "0.1")
+
+
+def test_a_broken_checkpoint(cifar: Path, tmp_path: Path) -> None:
+    (tmp_path / "last.pt").write_bytes(b"no checkpoint")
+    with pytest.raises(ValueError, match=r"last.pt: expected a checkpoint of this run, but it cannot be read"):
+        run(cifar, tmp_path)
+    torch.save({"format": "prime-dali"}, tmp_path / "last.pt")
+    with pytest.raises(ValueError, match=r"last\.pt: expected a checkpoint of a training run, got another file"):
+        run(cifar, tmp_path)
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The error names the file, the last good checkpoint stays, and nothing else is left."""
+    checkpoint.save(tmp_path, {"run": {"step": 1}})
+    program = f"""if True:
+        import resource, signal, torch
+        from pathlib import Path
+        from prime_dali.recipes import checkpoint
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        checkpoint.save(Path({str(tmp_path)!r}), {{"run": torch.zeros(10**6)}})
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "last.pt: the checkpoint cannot be written, the one before is kept" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
+    assert checkpoint.load(tmp_path) == {"run": {"step": 1}}
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
+
+
+def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
+    config = train.read(settings(cifar, tmp_path, "--save-minutes", "0"))
+    trainer = Trainer(config, ALONE, lambda line: None)
+    inner = trainer._train_step
+    trainer._train_step = lambda images, labels: inner(images, labels) * (float("nan") if trainer.step == 6 else 1)
+    with pytest.raises(Diverged, match=r"loss: expected a number, got nan at step 7 of 18; the last checkpoint"):
+        trainer.run()
+    assert checkpoint.load(tmp_path)["run"]["step"] == 6
+
+
+def test_bad_data(cifar: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="expected CIFAR-100 as one of"):
+        run(cifar, tmp_path / "a", "--recipe", "cifar100")
+    with pytest.raises(ValueError, match="batch: expected at most the 120 training images, got 121"):
+        run(cifar, tmp_path / "b", "--batch", "121")
+    with pytest.raises(ValueError, match="batch: expected a multiple of the 3 processes, got 20"):
+        Trainer(train.read(settings(cifar, tmp_path / "c")), Ranks(0, 3, torch.device("cpu")), print)
+    other = networks.Classifier(networks.create("shufflenet_v2_x0_5", 7), "shufflenet_v2_x0_5", 7)
+    torch.save(networks.checkpoint(other), tmp_path / "w.pt")
+    with pytest.raises(ValueError, match="num_classes: expected 7"):
+        run(cifar, tmp_path / "d", "--weights", str(tmp_path / "w.pt"))
+    with pytest.raises(ValueError, match="warmup: expected more than one of the run's 3 steps"):
+        run(cifar, tmp_path / "e", "--epochs", "1", "--limit-steps", "3")
+    assert not list(tmp_path.glob("*/*"))
+
+
+@pytest.mark.parametrize("method", ["standard", "augmix", "prime"])
+def test_processes_share_every_batch(cifar: Path, method: str) -> None:
+    """Two processes see, together, what one sees; and a later step needs no earlier one."""
+    config = TrainConfig(data=str(cifar), out="o", method=method, batch=20, compile=False)
+    whole = CifarData(config, ALONE, torch.float32).batches(0)
+    halves = [CifarData(config, Ranks(i, 2, torch.device("cpu")), torch.float32).batches(0) for i in range(2)]
+    seen = []
+    for _ in range(8):  # more than an epoch
+        images, labels = next(whole)
+        parts = [next(half) for half in halves]
+        torch.testing.assert_close(torch.cat([p[0] for p in parts]), images, atol=0, rtol=0)
+        assert torch.equal(torch.cat([p[1] for p in parts]), labels)
+        seen.append(images)
+    late, _ = next(CifarData(config, ALONE, torch.float32).batches(7))
+    assert torch.equal(late, seen[7])
+    assert not torch.equal(seen[0], seen[6])  # the next epoch has another order
+
+
+def test_crops_and_flips(cifar: Path) -> None:
+    """Every standard training image is a window of the padded original, mirrored or not."""
+    config = TrainConfig(data=str(cifar), out="o", method="standard", batch=20, compile=False)
+    data = CifarData(config, ALONE, torch.float32)
+    mean, std = (torch.tensor(v)[:, None, None] for v in config.statistics)
+    padded = torch.nn.functional.pad(data._images[:, 4:-4, 4:-4].permute(0, 3, 1, 2), (4, 4, 4, 4))
+    windows = padded.unfold(2, 32, 1).unfold(3, 32, 1).flatten(2, 3)  # [N, 3, 81, 32, 32]
+    images, labels = next(data.batches(0))
+    flipped = 0
+    for image, label in zip(images, labels, strict=True):
+        pixels = ((image * std + mean) * 255).round().to(torch.uint8)[None, :, None]
+        among = windows[data._labels == label]
+        straight, mirrored = ((among == p).all(1).all(-1).all(-1).any() for p in (pixels, pixels.flip(-1)))
+        assert straight or mirrored
+        flipped += bool(mirrored)
+    assert 3 <= flipped <= 17
+
+
+@pytest.mark.timeout(200)
+def test_two_processes(cifar: Path, tmp_path: Path) -> None:
+    """torchrun: one log, the same validation result as one process has of the same checkpoint."""
+    program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali.cli"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    arguments = ["train", *settings(cifar, tmp_path, "--method", "prime", "--epochs", "1")]
+    done = subprocess.run(
+        [sys.executable, *program, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    log = checkpoint.read_log(tmp_path)
+    assert [line["step"] for line in log if "loss" in line] == [2, 4, 6]
+    [seen] = [line for line in log if "accuracy" in line]
+    assert seen["images"] == TEST
+    alone = Trainer(
+        train.read(settings(cifar, tmp_path, "--method", "prime", "--epochs", "1")), ALONE, lambda line: None
+    )
+    alone._log = checkpoint.Log(tmp_path, alone.step)
+    assert alone._validate() == seen["accuracy"]
+
+
+def test_tensorboard(cifar: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    run(cifar, tmp_path, "--tensorboard", "--epochs", "1", "--method", "standard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(s, pytest.approx(v)) for s, v in losses(tmp_path)]
+
+
+def test_log_drops_what_comes_again(tmp_path: Path) -> None:
+    log = checkpoint.Log(tmp_path, 0)
+    for step in range(1, 5):
+        log.write(step=step)
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"step": 5, "lo')
+    checkpoint.Log(tmp_path, 2).write(step=3, again=True)
+    assert [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()] == [
+        {"step": 1}, {"step": 2}, {"step": 3, "again": True},
+    ]  # fmt: skip
