@@ -160,7 +160,10 @@ def _cifar(settings: Settings) -> None:
     data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False)
     images, labels = data.images, data.labels.astype(np.uint8)
     severities, count = settings.severities, len(images)
-    source = {"images": count, "sha256": hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()}
+    source = {
+        "images": count,
+        "sha256_of_images_and_labels": hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest(),
+    }
     with _destination(settings, source, severities=severities):
         if not (settings.destination / "labels.npy").exists():
             with _finishing(settings.destination, Path("labels.npy")) as temporary:
@@ -200,7 +203,7 @@ def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.u
 def _imagenet(settings: Settings) -> None:
     photos = _photos(settings.source)
     listing = "\n".join(f"{photo} {(settings.source / photo).stat().st_size}" for photo in photos)
-    source = {"images": len(photos), "sha256": hashlib.sha256(listing.encode()).hexdigest()}
+    source = {"images": len(photos), "sha256_of_names_and_sizes": hashlib.sha256(listing.encode()).hexdigest()}
     skipped = 0
     with (
         _destination(settings, source),
