@@ -1,0 +1,390 @@
+"""``prime-dali corrupt``: make a corruption benchmark of a clean test set, in the layout of the published one."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import __version__, _arguments
+from .._files import PHOTO_SUFFIXES, PhotoError
+from ..recipes.cifar import SIDE, read_cifar
+from . import corruptions, distortions
+from .names import SEVERITIES
+
+BENCHMARKS = {
+    ("cifar10", "c"): "CIFAR-10-C", ("cifar10", "c-bar"): "CIFAR-10-C-bar",
+    ("cifar100", "c"): "CIFAR-100-C", ("cifar100", "c-bar"): "CIFAR-100-C-bar",
+    ("imagenet", "c"): "ImageNet-C", ("imagenet", "c-bar"): "ImageNet-C-bar",
+}  # fmt: skip
+MANIFEST = "manifest.json"
+_UNFINISHED = ".unfinished"  # the folder in DST where files are written before they get their names
+_BATCH = 250  # CIFAR images a task
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to make; :func:`run` checks it."""
+
+    data: str
+    """``cifar10``, ``cifar100`` or ``imagenet``."""
+    source: Path
+    destination: Path
+    which: str = "c"
+    """``c`` or ``c-bar``."""
+    names: Sequence[str] = ()
+    """Corruptions to make; empty: those that the benchmark's mean is over."""
+    extra: bool = False
+    """The four extra corruptions of C as well."""
+    severities: Sequence[int] = SEVERITIES
+    seed: int = 0
+    workers: int = 1
+    on_error: str = "fail"
+    """``skip``: a photograph that cannot be read is reported and left out."""
+
+    @property
+    def kind(self) -> str:
+        """The first key of :data:`.corruptions.STRENGTHS`."""
+        return "imagenet" if self.data == "imagenet" else "cifar"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    out = argparse.ArgumentParser(
+        prog="prime-dali corrupt",
+        description="Make a corruption benchmark of a clean test set, in the layout of the published one. A run that "
+        "was stopped goes on where it was.",
+    )
+    out.add_argument("data", choices=("cifar10", "cifar100", "imagenet"), help="what SRC holds")
+    out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as its home page has it, or CLASS/PHOTO folders")
+    out.add_argument("destination", type=Path, metavar="DST", help="the folder to make, or to go on with")
+    out.add_argument(
+        "--set",
+        dest="which",
+        choices=("c", "c-bar"),
+        default="c",
+        help="c: the fifteen corruptions (default); c-bar: ten others",
+    )
+    out.add_argument("--only", dest="names", nargs="+", default=(), metavar="NAME", help="these corruptions alone")
+    out.add_argument("--extra", action="store_true", help="the four extra corruptions of c too, which no mean counts")
+    out.add_argument(
+        "--severities", nargs="+", type=int, default=SEVERITIES, metavar="S",
+        help="these of 1 to 5 alone; arrays of CIFAR then have their blocks alone",
+    )  # fmt: skip
+    out.add_argument("--seed", type=int, default=0, help="names all random draws (default: 0)")
+    out.add_argument(
+        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: one a core, %(default)s)"
+    )
+    out.add_argument(
+        "--on-error", choices=("fail", "skip"), default="fail",
+        help="skip: an unreadable photograph of ImageNet is reported and left out (default: fail)",
+    )  # fmt: skip
+    return out
+
+
+def main(argv: list[str]) -> None:
+    """Parse ``argv`` and make the benchmark; errors as :func:`run`."""
+    run(Settings(**vars(parser().parse_args(argv))))
+
+
+def run(settings: Settings) -> None:
+    """Make the benchmark, or what of it is not there yet.
+
+    The files depend on source, seed and library versions alone, not on the number of workers or interruptions.
+    ``manifest.json`` in the destination says what they were made from, and that they are not the published ones.
+
+    Raises:
+        TypeError, ValueError: A setting is none, or the destination was made with others; a source file is not what it
+            should be, and is named.
+        FileNotFoundError: The source is not there.
+        RuntimeError: Another run is writing to the destination.
+    """
+    settings = _checked(settings)
+    (_imagenet if settings.kind == "imagenet" else _cifar)(settings)
+
+
+def _checked(settings: Settings) -> Settings:
+    """``settings`` with names and severities in order, and each once."""
+    if (settings.data, settings.which) not in BENCHMARKS:
+        raise ValueError(f"set: expected one of {sorted(BENCHMARKS)}, got {(settings.data, settings.which)}")
+    known = corruptions.STRENGTHS[settings.kind, settings.which]
+    wanted = set(settings.names or corruptions.main_names(settings.kind, settings.which))
+    if settings.extra:
+        if settings.which != "c":
+            raise ValueError("extra: expected only with the set c, got it with c-bar, which has no extra corruptions")
+        wanted |= known.keys() - set(corruptions.main_names(settings.kind, settings.which))
+    for name in sorted(wanted - known.keys()):
+        raise ValueError(_arguments.unknown("corruption", name, known))
+    for severity in settings.severities:
+        _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
+    _arguments.integer("seed", settings.seed, 0, 2**63 - 1)
+    _arguments.integer("workers", settings.workers, 1, 4096)
+    if "frost" in wanted:
+        distortions.ice(0, 1)  # missing textures show now, not when it is frost's turn
+    source, destination = settings.source.resolve(), settings.destination.resolve()
+    if destination.is_relative_to(source):
+        raise ValueError(f"destination: expected a folder outside the source {source}, got {destination}")
+    if settings.kind == "cifar" and settings.on_error != "fail":
+        raise ValueError(
+            f"on_error: expected 'fail' for CIFAR, whose images are in few files, got {settings.on_error!r}"
+        )
+    return replace(
+        settings,
+        source=source,
+        destination=destination,
+        names=[name for name in known if name in wanted],
+        severities=sorted(set(settings.severities)),
+    )
+
+
+# CIFAR: one array a corruption.
+
+
+def _cifar(settings: Settings) -> None:
+    data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False)
+    images, labels = data.images, data.labels.astype(np.uint8)
+    severities, count = settings.severities, len(images)
+    source = {
+        "images": count,
+        "sha256_of_images_and_labels": hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest(),
+    }
+    with _destination(settings, source, severities=severities):
+        if not (settings.destination / "labels.npy").exists():
+            with _finishing(settings.destination, Path("labels.npy")) as temporary:
+                np.save(temporary, np.tile(labels, len(severities)))
+        names = [name for name in settings.names if not (settings.destination / f"{name}.npy").exists()]
+        tasks = [
+            (name, severity, settings.seed, start)
+            for name in names
+            for severity in severities
+            for start in range(0, count, _BATCH)
+        ]
+        with (
+            _pool(settings.workers, len(tasks), images) as pool,
+            _bar(settings, len(names) * len(severities) * count) as bar,
+        ):
+            parts = pool.map(_cifar_part, *zip(*tasks, strict=True)) if tasks else iter(())
+            for name in names:
+                out = np.empty((len(severities) * count, SIDE, SIDE, 3), np.uint8)
+                filled = 0
+                while filled < len(out):
+                    part = next(parts)
+                    out[filled : filled + len(part)] = part
+                    filled += len(part)
+                    bar.update(len(part))
+                with _finishing(settings.destination, Path(f"{name}.npy")) as temporary:
+                    np.save(temporary, out)
+
+
+def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.uint8]:
+    images = _shared[start : start + _BATCH]
+    return corruptions.cifar(images, name, severity, seed=seed, numbers=range(start, start + len(images)))
+
+
+# ImageNet: one JPEG an image, corruption and severity.
+
+
+def _imagenet(settings: Settings) -> None:
+    photos = _photos(settings.source)
+    listing = "\n".join(f"{photo} {(settings.source / photo).stat().st_size}" for photo in photos)
+    source = {"images": len(photos), "sha256_of_names_and_sizes": hashlib.sha256(listing.encode()).hexdigest()}
+    skipped = 0
+    with (
+        _destination(settings, source),
+        _pool(settings.workers, len(photos), settings) as pool,
+        _bar(settings, len(photos)) as bar,
+    ):
+        for error in pool.map(_imagenet_photo, range(len(photos)), photos, chunksize=4):
+            bar.update()
+            if error and settings.on_error == "fail":
+                raise PhotoError(error)
+            if error:
+                skipped += 1
+                bar.write(f"skipped {error}")
+    if skipped:
+        print(f"skipped {skipped} of {len(photos)} files")
+
+
+def _photos(source: Path) -> list[Path]:
+    """``CLASS/PHOTO`` of every photograph, sorted; its place here is the number that names its random draws."""
+    classes = sorted(path for path in source.iterdir() if path.is_dir()) if source.is_dir() else []
+    if not classes:
+        raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, found none")
+    photos = []
+    for folder in classes:
+        inside = sorted(path for path in folder.iterdir() if path.suffix.lower() in PHOTO_SUFFIXES)
+        if not inside:
+            raise FileNotFoundError(f"{folder}: expected photographs ({', '.join(PHOTO_SUFFIXES)}), found none")
+        photos += [path.relative_to(source) for path in inside]
+    return photos
+
+
+def _imagenet_photo(number: int, photo: Path) -> str:
+    """Write what is missing of one photograph; returns what is wrong with it, or nothing."""
+    from PIL import Image
+
+    settings: Settings = _shared
+    name = photo.name if photo.suffix.lower() in (".jpg", ".jpeg") else f"{photo.name}.JPEG"
+    wanted = {
+        (corruption, severity): Path(corruption, str(severity), photo.parent, name)
+        for corruption in settings.names
+        for severity in settings.severities
+    }
+    missing = {key: path for key, path in wanted.items() if not (settings.destination / path).exists()}
+    if not missing:
+        return ""
+    try:
+        image = read_224(settings.source / photo)
+    except PhotoError as error:
+        return str(error)
+    for (corruption, severity), path in missing.items():
+        changed = corruptions.imagenet(image, corruption, severity, seed=settings.seed, number=number)
+        with _finishing(settings.destination, path) as temporary:
+            Image.fromarray(changed).save(temporary, "JPEG", quality=85, optimize=True)
+    return ""
+
+
+def read_224(path: Path) -> NDArray[np.uint8]:
+    """A photograph as ImageNet-C takes it: shorter side bilinear to 256, center 224 x 224, RGB uint8 ``[224, 224, 3]``.
+
+    Raises:
+        PhotoError: The file is no image that Pillow reads.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            short = min(image.size)
+            width, height = (int(256 * side / short) for side in image.size)
+            left, top = round((width - 224) / 2), round((height - 224) / 2)
+            resized = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+            return np.asarray(resized.crop((left, top, left + 224, top + 224)))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise PhotoError(f"{path}: not a readable image ({error})") from error
+
+
+# What both do with a folder and with processes.
+
+
+@contextlib.contextmanager
+def _destination(settings: Settings, source: dict[str, Any], **more: Any) -> Iterator[None]:
+    """The destination, held by this run alone, with a manifest."""
+    folder = settings.destination
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(f"{folder}: another run is writing there") from None
+        _label(settings, source | {"path": str(settings.source)}, more)
+        shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)  # of a run that was killed
+        yield
+        shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _finishing(folder: Path, name: Path) -> Iterator[Path]:
+    """Where to write a file that moves to its place when the block ends: none that has its name is incomplete."""
+    temporary = folder / _UNFINISHED / f"{os.getpid()}-{name.name}"
+    for place in (temporary, folder / name):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    yield temporary
+    temporary.replace(folder / name)
+
+
+def _label(settings: Settings, source: dict[str, Any], more: dict[str, Any]) -> None:
+    """Write the manifest, or make sure that the one there says the same."""
+    import cv2
+
+    benchmark = BENCHMARKS[settings.data, settings.which]
+    manifest = {
+        "about": f"{benchmark}, regenerated by prime-dali from a clean test set. These are not the published files.",
+        "benchmark": benchmark,
+        "source": source,
+        "seed": settings.seed,
+        **more,
+        "versions": {
+            "prime-dali": __version__,
+            "opencv": cv2.__version__,
+            **{name: version(name) for name in ("numpy", "scipy", "scikit-image", "pillow")},
+        },
+        "strengths": corruptions.STRENGTHS[settings.kind, settings.which],
+    }
+    manifest = json.loads(json.dumps(manifest))
+    path = settings.destination / MANIFEST
+    if not path.exists():
+        if any(entry.name != _UNFINISHED for entry in settings.destination.iterdir()):
+            raise ValueError(f"{settings.destination}: expected a new or empty folder, or one with a {MANIFEST}")
+        with _finishing(settings.destination, Path(MANIFEST)) as temporary:
+            temporary.write_text(json.dumps(manifest, indent=1) + "\n")
+        return
+    try:
+        there = json.loads(path.read_text())
+        there["source"]["path"] = manifest["source"]["path"]  # the same files may have moved
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a manifest of prime-dali corrupt ({error})") from error
+    for key, value in manifest.items():
+        if key != "about" and there.get(key) != value:
+            raise ValueError(
+                f"{settings.destination}: made with other settings: {key}: expected {there.get(key)}, got {value}"
+            )
+
+
+@contextlib.contextmanager
+def _pool(workers: int, tasks: int, shared: Any) -> Iterator[ProcessPoolExecutor]:
+    """Processes that have ``shared`` as ``_shared``; an error leaves no task running."""
+    pool = ProcessPoolExecutor(
+        max(1, min(workers, tasks)), multiprocessing.get_context("spawn"), initializer=_begin, initargs=(shared,)
+    )
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_shared: Any = None  # in a worker: all images, or the settings
+
+
+def _begin(shared: Any) -> None:
+    import cv2
+
+    global _shared
+    _shared = shared
+    cv2.setNumThreads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and stops the workers
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    """End with a parent that was killed, instead of waiting for its tasks forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _bar(settings: Settings, images: int) -> Any:
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError("the progress bar needs tqdm: pip install 'prime-dali[train]'") from error
+    return tqdm(total=images, unit="image", desc=BENCHMARKS[settings.data, settings.which], smoothing=0.1)
