@@ -1,0 +1,320 @@
+"""AugMix, the baseline that PRIME is compared with, on batches of tensors.
+
+Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty", ICLR 2020, with the
+operations and ranges of their published code. Each operation gives what Pillow's gives, on 8-bit levels; all chains of
+all views go through it as one batch, without a branch and without waiting for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import grid_sample
+
+from .. import _arguments, torch_ops
+from ..config import PrimeConfig
+
+OPERATIONS = (
+    "autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y",
+)  # fmt: skip
+AUTOCONTRAST, EQUALIZE, POSTERIZE, ROTATE, SOLARIZE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y = range(9)
+NONE = -1
+
+# A plan of one empty slot: its rows are the random words of (seed, index, epoch, view), and little else.
+_WORDS_ONLY = PrimeConfig(primitives=(), width=1, depth=1, mixing="none")
+_BLOCKS = 16  # of four words, that one augmented image may take
+
+
+class Draws(NamedTuple):
+    """What was drawn for a batch of N images in V augmented views."""
+
+    operation: torch.Tensor
+    """int64 ``[slots, V, width, N]``: places in OPERATIONS; NONE (-1) beyond the chain's depth."""
+    magnitude: torch.Tensor
+    """float64 ``[slots, V, width, N]``: posterize: bits kept; rotate: degrees, counterclockwise; solarize: the least
+    level that is inverted; shear: pixels a pixel; translate: pixels. Else 0."""
+    weights: torch.Tensor
+    """float32 ``[V, width + 1, N]``: of the clean image, then of the chains; they sum to 1."""
+
+
+class AugMix(torch.nn.Module):
+    """Augments a batch of images with AugMix, and normalises it; takes the place of :class:`prime_dali.PRIME`.
+
+    Each of ``width`` chains applies 1 to 3 operations, drawn with replacement from the nine; the result is
+    ``(1 - m) x + m sum_i w_i chain_i``, ``w ~ Dirichlet(1, .., 1)``, ``m ~ Beta(1, 1)``. (The published code normalises
+    before it mixes, which is the same, because the weights sum to 1.) Work takes some 35 bytes of memory for every
+    level of the chains, ``width`` for every augmented image.
+
+    Args:
+        severity: Levels are U(0.1, severity), of at most 10; the paper's are 3 for CIFAR, 1 for ImageNet.
+        width: Chains per image, 1 to 8.
+        depth: Operations per chain, 1 to 5; -1: U{1, 2, 3}, each chain its own.
+        seed: The run's seed; every random number follows from it and from the image's index, epoch and view.
+        views: 1: one augmented image each. 3: clean, augmented, augmented, for the Jensen-Shannon loss.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
+        out_dtype: dtype of the output; None: that of the images, or float32 where uint8 images are normalised.
+
+    Raises:
+        TypeError, ValueError: An argument has the wrong type or range; the message names it.
+    """
+
+    def __init__(
+        self,
+        severity: int = 3,
+        *,
+        width: int = 3,
+        depth: int = -1,
+        seed: int = 0,
+        views: int = 1,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.severity = _arguments.integer("severity", severity, 1, 10)
+        self.width = _arguments.integer("width", width, 1, 8)
+        self.depth = _arguments.integer("depth", depth, -1, 5)
+        if self.depth == 0:
+            raise ValueError("depth: expected 1 to 5, or -1 for 1 to 3 at random, got 0")
+        self.seed = _arguments.seed(seed)
+        _arguments.training_views(views)
+        self.views = views
+        _arguments.normalization(mean, std)
+        self.mean = None if mean is None else tuple(mean)
+        self.std = None if std is None else tuple(std)
+        if out_dtype is not None:
+            torch_ops.check_dtype("out_dtype", out_dtype)
+        self.out_dtype = out_dtype
+
+    def forward(
+        self, images: torch.Tensor, index: torch.Tensor, epoch: Any = None, *, flip: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Augment a batch.
+
+        Args:
+            images: ``[N, 3, H, W]``, H and W 8 to 4096; uint8 in 0..255, or float16, bfloat16 or float32 in [0, 1],
+                of which the chains take the nearest of the 256 levels.
+            index: int64 ``[N]``, each image's own number in the data set, on the images' device.
+            epoch: An int, or int64 ``[]`` or ``[N]``. None: 0.
+            flip: bool ``[N]``: True mirrors this image left to right, before all else, for all its views.
+
+        Returns:
+            ``[views * N, 3, H, W]``, in the memory format of ``images``: with ``views=3`` all clean images, then their
+            first augmentations, then their second ones. uint8 is rounded to nearest.
+
+        Raises:
+            TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument.
+                Pixel values are checked on the CPU; on CUDA and under ``torch.compile``, where reading them back would
+                wait for the device, a pixel outside [0, 1] comes out as NaN.
+        """
+        self._check(images, index, flip)
+        dtype, means, scales = torch_ops.output_format(images.dtype, self.out_dtype, self.mean, self.std)
+        strides = images.stride()
+        channels_last = not images.is_contiguous() and strides[1] < strides[3]
+        if flip is not None:
+            images = torch.where(flip[:, None, None, None], images.flip(-1), images)
+        if images.dtype == torch.uint8:
+            levels, clean = images, images.float() / 255
+        else:
+            valid = (images >= 0) & (images <= 1)
+            clean = torch.where(valid, images, torch.nan).float()
+            levels = (torch.where(valid, images, 0).float() * 255).round().to(torch.uint8)
+
+        size = (images.shape[2], images.shape[3])
+        drawn = self.draw(index, epoch, size)
+        chains = run_chains(levels, drawn.operation, drawn.magnitude)
+        weights = drawn.weights[..., None, None, None]
+        mixed = weights[:, 0] * clean + (weights[:, 1:] * (chains.float() / 255)).sum(1)
+        out = mixed.flatten(0, 1) if self.views == 1 else torch.cat([clean, *mixed])
+
+        if means:
+            channels = zip(out.unbind(1), means, scales, strict=True)
+            out = torch.stack([(channel - mean) * scale for channel, mean, scale in channels], 1)
+        out = (out * 255).round().to(dtype) if dtype == torch.uint8 else out.to(dtype)
+        return out.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+    def draw(self, index: torch.Tensor, epoch: Any, size: tuple[int, int]) -> Draws:
+        """What :meth:`forward` draws for these images, ``size`` their height and width in pixels."""
+        slots = 3 if self.depth == -1 else self.depth
+        blocks = -(-(1 + 2 * self.width + self.width * slots) // 4)
+        numbers = []
+        for view in range(1 if self.views == 1 else 2):
+            plan = torch_ops.sample(
+                _WORDS_ONLY,
+                index,
+                size=size,
+                seed=self.seed,
+                epoch=0 if epoch is None else epoch,
+                view=[view * _BLOCKS + block for block in range(blocks)],
+            )
+            numbers.append(plan.stream.unflatten(0, (blocks, -1)).transpose(1, 2).flatten(0, 1))
+        words = torch.stack(numbers, 1).long() & 0xFFFFFFFF  # [4 * blocks, V, N]
+        unit = (words[: 1 + 2 * self.width].double() + 0.5) * 2.0**-32
+
+        shares = -unit[1 : 1 + self.width].log()  # exponentials over their sum are Dirichlet(1, .., 1)
+        mix = unit[:1]
+        weights = torch.cat([1 - mix, mix * (shares / shares.sum(0))]).transpose(0, 1).float()
+
+        # One word is the operation, the sign and the level: digits of a number in mixed radix.
+        first = 1 + 2 * self.width
+        word = words[first : first + slots * self.width].unflatten(0, (slots, self.width)).transpose(1, 2) * 9
+        operation, rest = word >> 32, word & 0xFFFFFFFF
+        sign = (rest >> 31) * 2 - 1
+        level = 0.1 + (self.severity - 0.1) * (((rest & 0x7FFFFFFF).double() + 0.5) * 2.0**-31)
+        if self.depth == -1:
+            depth = (1 + (3 * unit[1 + self.width :]).long()).transpose(0, 1)  # [V, width, N]
+            slot = torch.arange(slots, device=index.device)[:, None, None, None]
+            operation = torch.where(slot < depth, operation, NONE)
+        return Draws(operation, _magnitude(operation, level, sign, size), weights)
+
+    def _check(self, images: torch.Tensor, index: torch.Tensor, flip: torch.Tensor | None) -> None:
+        given = {"images": images, "index": index} | ({} if flip is None else {"flip": flip})
+        for argument, tensor in given.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{argument}: expected a torch.Tensor, got {type(tensor).__name__}")
+            if tensor.device != images.device:
+                raise ValueError(f"{argument}: expected on {images.device} like images, got {tensor.device}")
+        torch_ops.check_dtype("images", images.dtype)
+        if images.dim() != 4 or images.shape[1] != 3:
+            raise ValueError(f"images: expected [N, 3, H, W], got {list(images.shape)}")
+        _arguments.image_size("images", (images.shape[2], images.shape[3]))
+        if images.requires_grad:
+            raise ValueError("images: expected no gradient (AugMix is not differentiable), got requires_grad=True")
+        readable = images.device.type == "cpu" and not torch.compiler.is_compiling()
+        if readable and images.dtype.is_floating_point and images.numel():
+            _arguments.unit_range("images", *(float(v) for v in torch.aminmax(images)))
+        if index.dim() == 1 and index.shape[0] != images.shape[0]:
+            raise ValueError(f"index: expected one number for each of {images.shape[0]} images, got {index.shape[0]}")
+        if flip is not None and (flip.dtype != torch.bool or flip.shape != images.shape[:1]):
+            raise TypeError(f"flip: expected bool [{images.shape[0]}], got {flip.dtype} {list(flip.shape)}")
+
+    def extra_repr(self) -> str:
+        """The settings, for ``print(module)``."""
+        return (
+            f"severity={self.severity}, width={self.width}, depth={self.depth}, seed={self.seed}, views={self.views}, "
+            f"mean={self.mean}, std={self.std}"
+        )
+
+
+def _magnitude(operation: torch.Tensor, level: torch.Tensor, sign: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    """:attr:`Draws.magnitude` of operations at ``level`` (of 10), all of one shape."""
+    height, width = size
+    at_ten = {POSTERIZE: 4, ROTATE: 30, SOLARIZE: 256, SHEAR_X: 0.3, SHEAR_Y: 0.3,
+              TRANSLATE_X: width / 3, TRANSLATE_Y: height / 3}  # fmt: skip
+    largest = torch.zeros_like(level)
+    for place, value in at_ten.items():
+        largest = torch.where(operation == place, value, largest)
+    amount = level * largest / 10
+    signed = sign * torch.where((operation == SHEAR_X) | (operation == SHEAR_Y), amount, amount.trunc())
+    unsigned = signed.abs()
+    signed = torch.where(operation == POSTERIZE, 4 - unsigned, signed)
+    return torch.where(operation == SOLARIZE, 256 - unsigned, signed)
+
+
+# One operator to torch.compile, which would otherwise compute tables and coordinates anew for every pixel that is read.
+@torch.library.custom_op("prime_dali::augmix_chains", mutates_args=())
+def run_chains(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
+    """Every chain of every view.
+
+    Args:
+        images: uint8 ``[N, 3, H, W]``.
+        operation, magnitude: ``[slots, V, width, N]``, as in :class:`Draws`.
+
+    Returns:
+        uint8 ``[V, width, N, 3, H, W]``.
+    """
+    ways = operation.shape[1:]
+    chains = images.expand(*ways[:2], *images.shape).flatten(0, 2)
+    matrices = affine_matrices(operation, magnitude, (images.shape[2], images.shape[3]))
+    for slot in zip(operation.flatten(1), magnitude.flatten(1), matrices.flatten(1, 3), strict=True):
+        # Where the operation is of the other kind, or none, each of the two changes nothing.
+        chains = warp(look_up(chains, *slot[:2]), slot[2])
+    return chains.unflatten(0, ways)
+
+
+@run_chains.register_fake
+def _(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
+    return images.new_empty((*operation.shape[1:], *images.shape[1:]))
+
+
+def affine_matrices(operation: torch.Tensor, magnitude: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    """Where the geometric operations take their pixels from; the identity for the others.
+
+    Args:
+        operation, magnitude: ``[...]``, as in :class:`Draws`.
+        size: Height and width, pixels.
+
+    Returns:
+        float64 ``[..., 2, 3]``: times (x, y, 1) of an output pixel gives (x, y) in the input, both from -1 to 1 over
+        the image. Rotations are about the centre, shears about the upper left corner.
+    """
+    aspect = size[0] / size[1]
+    angle, shear_x, shear_y, shift_x, shift_y = (
+        torch.where(operation == place, magnitude, 0) for place in (ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y)
+    )
+    sin, cos = angle.deg2rad().sin(), angle.deg2rad().cos()
+    shear_x, shear_y = shear_x * aspect, shear_y / aspect
+    rows = [
+        cos, shear_x - sin * aspect, shear_x + shift_x * (2 / size[1]),
+        shear_y + sin / aspect, cos, shear_y + shift_y * (2 / size[0]),
+    ]  # fmt: skip
+    return torch.stack(rows, -1).unflatten(-1, (2, 3))
+
+
+def look_up(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
+    """The operations that map levels to levels: a table for every image and channel. The others change nothing.
+
+    Args:
+        images: uint8 ``[M, 3, H, W]``.
+        operation, magnitude: ``[M]``, as in :class:`Draws`.
+
+    Returns:
+        uint8 ``[M, 3, H, W]``, equal to Pillow's ``ImageOps``.
+    """
+    pixels = images.flatten(2).long()
+    low, high = pixels.aminmax(dim=2, keepdim=True)
+    levels = torch.arange(256, device=images.device)
+    histogram = levels.new_zeros(*pixels.shape[:2], 256)
+    histogram.scatter_add_(2, pixels, levels.new_ones(()).expand_as(pixels))
+
+    # A tensor of 255, because 255 / x is 255 times the reciprocal, which Pillow's quotient is not.
+    scale = torch.full((), 255.0, dtype=torch.float64, device=images.device) / (high - low).clamp(min=1)
+    stretched = (levels * scale - low * scale).long()
+
+    below = histogram.cumsum(2) - histogram
+    step = below.gather(2, high) // 255
+    equalized = torch.where(step > 0, (step // 2 + below) // step.clamp(min=1), levels)
+
+    operation, magnitude = operation[:, None, None], magnitude[:, None, None].long()
+    dropped = torch.where(operation == POSTERIZE, 8 - magnitude, 0)
+    threshold = torch.where(operation == SOLARIZE, magnitude, 256)
+    table = levels >> dropped << dropped
+    table = torch.where(levels < threshold, table, 255 - table)
+    table = torch.where(operation == EQUALIZE, equalized, table)
+    table = torch.where((operation == AUTOCONTRAST) & (high > low), stretched, table)
+    return table.clamp(0, 255).to(torch.uint8).gather(2, pixels).view_as(images)
+
+
+def warp(images: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
+    """Affine maps as Pillow's ``transform`` with ``BILINEAR`` does them.
+
+    Args:
+        images: uint8 ``[M, 3, H, W]``.
+        matrices: float64 ``[M, 2, 3]``, from :func:`affine_matrices`.
+
+    Returns:
+        uint8 ``[M, 3, H, W]``: the nearest edge within half a pixel of the image's border, 0 beyond the image, and
+        levels rounded down.
+    """
+    y, x = (
+        torch.linspace(1 / side - 1, 1 - 1 / side, side, dtype=torch.float64, device=images.device)
+        for side in images.shape[2:]
+    )
+    column, row, shift = matrices[:, None, None].unbind(-1)
+    grid = column * x[:, None] + (row * y[:, None, None] + shift)
+    inside = (grid.abs() < 1).all(-1)[:, None]
+    sampled = grid_sample(images.double(), grid, padding_mode="border", align_corners=False)
+    # A level that comes out a rounding error too small must not become the next lower one.
+    return sampled.add_(1e-6).mul_(inside).to(torch.uint8)

@@ -1,0 +1,58 @@
+"""The consistency loss of training with three views of each image."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import log_softmax, nll_loss
+
+from .. import _arguments
+
+LEAST = 1e-7  # the least mean probability whose logarithm is taken
+
+
+def jsd_loss(logits: torch.Tensor, labels: torch.Tensor, weight: float = 12.0) -> torch.Tensor:
+    """Cross entropy on the clean images plus the Jensen-Shannon divergence of the three views.
+
+    ``CE(clean) + weight * mean over k of KL(p_k || M)``, ``p_k`` the softmax of view ``k``, ``M`` the mean of the three
+    softmaxes, clamped to [1e-7, 1] before the logarithm (docs/METHOD.md, "Views and JSD"; Hendrycks et al., "AugMix",
+    ICLR 2020, section 3). Both terms are means over the images.
+
+    A class with ``M < 1e-7`` adds ``M log(1e-7 / M) <= 1e-7 / e`` less to the divergence than without the clamp, so the
+    loss is too small by at most ``4.4e-7 * C`` at weight 12, and may be that much below the cross entropy.
+
+    Args:
+        logits: ``[3N, C]``, floating: those of all clean images, then of their first augmentations, then of their
+            second ones, as ``PRIME(views=3)`` orders them. float16 and bfloat16 are computed in float32.
+        labels: int64 ``[N]``, 0 to C - 1.
+        weight: Of the divergence, finite and >= 0.
+
+    Returns:
+        The loss, ``[]``, float32, or float64 for float64 logits.
+
+    Raises:
+        TypeError, ValueError: Wrong type, dtype, shape or range; the message names the argument.
+    """
+    for argument, tensor in (("logits", logits), ("labels", labels)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{argument}: expected a torch.Tensor, got {type(tensor).__name__}")
+    if not logits.dtype.is_floating_point:
+        raise TypeError(f"logits: expected a floating dtype, got {logits.dtype}")
+    if labels.dtype != torch.int64:
+        raise TypeError(f"labels: expected int64 [N], got {labels.dtype} {list(labels.shape)}")
+    if labels.dim() != 1 or labels.shape[0] == 0:
+        raise ValueError(f"labels: expected [N] of at least one image, got {list(labels.shape)}")
+    if logits.dim() != 2 or logits.shape[0] != 3 * labels.shape[0]:
+        raise ValueError(
+            f"logits: expected [{3 * labels.shape[0]}, C], three views of {labels.shape[0]} images, "
+            f"got {list(logits.shape)}"
+        )
+    weight = _arguments.amplitude("weight", weight)
+
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    log_p = log_softmax(logits.to(dtype), 1).unflatten(0, (3, -1))
+    p = log_p.exp()
+    log_mean = p.mean(0).clamp(LEAST, 1).log()
+    # p log p through log_softmax, because the derivative of log p is 0 / 0 where p has underflowed to 0. Of the -inf of
+    # a class that is ruled out, 0 times it would be NaN; from -1000 down p is 0 in either precision.
+    divergence = (p * (log_p.clamp(min=-1000) - log_mean)).sum(2).mean()
+    return nll_loss(log_p[0], labels) + weight * divergence
