@@ -1,0 +1,333 @@
+"""Networks by name, and classifiers from checkpoints, published weights and plain state dicts."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from torch import nn
+
+from .. import _arguments
+
+STEMS = ("imagenet", "cifar")
+FORMAT, VERSION = "prime-dali", 1
+
+IMAGENET_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CIFAR_STATISTICS = {
+    10: ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
+    100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+"""Mean and standard deviation per channel on the [0, 1] scale (docs/METHOD.md, "Training"), by number of classes."""
+
+_WRAPPERS = ("state_dict", "model")
+_PREFIXES = ("module.", "model.", "_orig_mod.")
+_STATISTICS = {
+    "mean": "mean",
+    "mu": "mean",
+    "std": "std",
+    "sigma": "std",
+}  # how files name what images are normalised by
+_SHOWN = 3  # keys of each kind that an error lists
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A network, and what must be known to use it."""
+
+    network: nn.Module
+    """Takes normalised float images ``[N, 3, H, W]``, gives logits ``[N, num_classes]``."""
+    name: str
+    """As :func:`create` takes it."""
+    num_classes: int
+    stem: str = "imagenet"
+    classes: tuple[str, ...] | None = None
+    """Of the logits, in order: the names of the class folders (wnids for ImageNet). None: not known."""
+    mean: tuple[float, float, float] = IMAGENET_STATISTICS[0]
+    std: tuple[float, float, float] = IMAGENET_STATISTICS[1]
+    """Images are normalised to ``(x - mean) / std``, per channel, x in [0, 1]."""
+    size: int = 224
+    """Side of the images, pixels."""
+    resize: int | None = 256
+    """Shorter side, pixels, that a test photograph gets before its centre is cropped; None: neither is done."""
+    source: str = ""
+    """Where the weights come from."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What else a checkpoint of ours holds: config, epoch and so on."""
+
+
+def create(name: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
+    """A network with random weights.
+
+    Args:
+        name: Of a classifier of torchvision, or ``timm:NAME``; plain names that torchvision does not know are looked up
+            in timm if that is installed.
+        num_classes: Logits.
+        stem: ``"imagenet"``: the network as published. ``"cifar"``, for torchvision's ResNets: the first convolution is
+            3 x 3 with stride 1, and there is no max pooling (the paper's ResNet-18 for 32 x 32 images).
+
+    Raises:
+        ValueError: An unknown name (the message has the nearest one), stem or number of classes.
+        ImportError: ``timm:NAME`` without timm.
+    """
+    _arguments.integer("num_classes", num_classes, 1, 10**6)
+    if stem not in STEMS:
+        raise ValueError(_arguments.unknown("stem", stem, STEMS))
+    if name in _torchvision_names():
+        network = torchvision.models.get_model(name, weights=None, num_classes=num_classes)
+    else:
+        network = _timm().create_model(_timm_name(name), pretrained=False, num_classes=num_classes)
+    if stem == "cifar":
+        if not isinstance(network, torchvision.models.ResNet):
+            raise ValueError(f"stem: expected 'imagenet' for {name}, as only torchvision's ResNets have 'cifar'")
+        network.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
+        nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the other convolutions
+        network.maxpool = nn.Identity()
+    return network
+
+
+def checkpoint(classifier: Classifier, **more: Any) -> dict[str, Any]:
+    """``classifier`` as the dictionary that ``torch.save`` writes and :func:`load` reads.
+
+    Args:
+        classifier: Its ``details`` are not written.
+        more: Further entries, such as ``config`` and ``epoch``: tensors, numbers, strings, lists and dictionaries.
+    """
+    return {
+        "format": FORMAT, "version": VERSION,
+        "network": {"name": classifier.name, "num_classes": classifier.num_classes, "stem": classifier.stem},
+        "model": classifier.network.state_dict(),
+        "classes": None if classifier.classes is None else list(classifier.classes),
+        "mean": list(classifier.mean), "std": list(classifier.std),
+        "size": classifier.size, "resize": classifier.resize,
+        **more,
+    }  # fmt: skip
+
+
+def load(
+    source: str | Path,
+    *,
+    name: str | None = None,
+    num_classes: int | None = None,
+    stem: str | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Classifier:
+    """A classifier, on the CPU, in evaluation mode.
+
+    Args:
+        source: One of
+            - a checkpoint file of this package, which says all about itself;
+            - any other file of a state dict, alone or as the entry ``state_dict`` or ``model`` of a dictionary, with or
+              without the prefixes ``module.``, ``model.`` and ``_orig_mod.``; needs ``name`` and ``num_classes``. The
+              names that the authors of PRIME give the layers of their CIFAR ResNets are understood, and the mean and
+              standard deviation that their files hold are used;
+            - ``torchvision:NAME:WEIGHTS``, such as ``torchvision:resnet50:IMAGENET1K_V1``;
+            - ``timm:NAME``, pretrained, such as ``timm:resnet50.tv_in1k``.
+            Files are read with ``weights_only=True``: none can run code.
+        name, num_classes, stem: The network, as :func:`create` takes it. With a source that says it itself they must
+            agree with it. A plain state dict of a ResNet says the stem.
+        mean, std: What images are normalised by, in place of what the source says. None, and the source says nothing:
+            CIFAR's for the ``cifar`` stem with 10 or 100 classes, else ImageNet's.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: The file is no checkpoint, or of another network, width or number of classes; the message has the
+            first keys that are missing, unexpected or of another shape. Or an argument disagrees with the source.
+    """
+    text = str(source)
+    library, _, rest = text.partition(":")
+    if library == "torchvision":
+        classifier = _from_torchvision(rest)
+    elif library == "timm":
+        classifier = _from_timm(text, rest)
+    else:
+        content = _read(Path(source))
+        if content.get("format") == FORMAT:
+            classifier = _from_checkpoint(text, content)
+        else:
+            classifier = _from_state_dict(text, content, name, num_classes, stem)
+    for argument, given in (("name", name), ("num_classes", num_classes), ("stem", stem)):
+        own = getattr(classifier, argument)
+        if given is not None and given != own:
+            raise ValueError(f"{argument}: expected {own!r}, which {text} is of, got {given!r}")
+    if mean is not None or std is not None:
+        _arguments.normalization(mean, std)
+        classifier = replace(classifier, mean=_triple(mean), std=_triple(std))
+    classifier.network.eval()
+    return classifier
+
+
+def _from_torchvision(rest: str) -> Classifier:
+    name, _, wanted = rest.partition(":")
+    if name not in _torchvision_names():
+        raise ValueError(_nearest(name, _torchvision_names()))
+    members = torchvision.models.get_model_weights(name).__members__
+    if wanted not in members:
+        raise ValueError(_arguments.unknown(f"weights of {name} (torchvision:{name}:WEIGHTS)", wanted, members))
+    weights = members[wanted]
+    network = torchvision.models.get_model(name, weights=weights)
+    seen = weights.transforms()
+    return Classifier(
+        network, name, len(weights.meta["categories"]), mean=_triple(seen.mean), std=_triple(seen.std),
+        size=seen.crop_size[0], resize=seen.resize_size[0], source=f"torchvision:{name}:{weights.name}",
+    )  # fmt: skip
+
+
+def _from_timm(source: str, name: str) -> Classifier:
+    timm = _timm()
+    network = timm.create_model(_timm_name(source), pretrained=True)
+    seen = timm.data.resolve_model_data_config(network)
+    size = seen["input_size"][1]
+    return Classifier(
+        network, source, network.num_classes, mean=_triple(seen["mean"]), std=_triple(seen["std"]), size=size,
+        resize=int(size / seen["crop_pct"]), source=f"timm:{name} ({network.pretrained_cfg.get('tag') or 'no tag'})",
+    )  # fmt: skip
+
+
+def _from_checkpoint(source: str, content: Mapping[str, Any]) -> Classifier:
+    if content.get("version") != VERSION:
+        raise ValueError(f"{source}: expected a checkpoint of version {VERSION}, got {content.get('version')!r}")
+    try:
+        what = content["network"]
+        network = create(what["name"], what["num_classes"], what["stem"])
+        state, classes = content["model"], content["classes"]
+        classifier = Classifier(
+            network, what["name"], what["num_classes"], what["stem"], None if classes is None else tuple(classes),
+            _triple(content["mean"]), _triple(content["std"]), content["size"], content["resize"], source,
+        )  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{source}: not a complete checkpoint of prime-dali ({error!r})") from error
+    if classifier.classes is not None and len(classifier.classes) != classifier.num_classes:
+        raise ValueError(f"{source}: expected {classifier.num_classes} names of classes, got {len(classifier.classes)}")
+    _fill(network, state, source)
+    known = {"format", "version", "network", "model", "classes", "mean", "std", "size", "resize"}
+    details = {key: value for key, value in content.items() if key not in known}
+    return replace(classifier, details=details)
+
+
+def _from_state_dict(
+    source: str, content: Mapping[str, Any], name: str | None, num_classes: int | None, stem: str | None
+) -> Classifier:
+    for argument, given in (("name", name), ("num_classes", num_classes)):
+        if given is None:
+            raise ValueError(f"{argument}: expected with {source}, a state dict that does not say it, got None")
+    assert name is not None
+    assert num_classes is not None
+    state = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), content)
+    state = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+    if not state:
+        raise ValueError(f"{source}: expected a state dict, got a dictionary of {', '.join(map(repr, content))}")
+    network = create(name, num_classes, stem or "imagenet")
+    state, statistics = _renamed(state, network)
+    if stem is None:
+        first = state.get("conv1.weight") if isinstance(network, torchvision.models.ResNet) else None
+        stem = "imagenet"
+        if first is not None and first.shape[2:] == (3, 3):
+            stem = "cifar"
+            network = create(name, num_classes, stem)
+    _fill(network, state, source)
+    small = stem == "cifar"
+    mean, std = CIFAR_STATISTICS.get(num_classes, IMAGENET_STATISTICS) if small else IMAGENET_STATISTICS
+    return Classifier(
+        network, name, num_classes, stem, mean=statistics.get("mean", mean), std=statistics.get("std", std),
+        size=32 if small else 224, resize=None if small else 256, source=source,
+    )  # fmt: skip
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: expected a checkpoint file, torchvision:NAME:WEIGHTS or timm:NAME; no such file"
+        )
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{path}: not a checkpoint that can be read without running code ({reason})") from error
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path}: expected a checkpoint or a state dict, got {type(content).__name__}")
+    return content
+
+
+def _renamed(
+    state: Mapping[str, torch.Tensor], network: nn.Module
+) -> tuple[dict[str, torch.Tensor], dict[str, tuple[float, float, float]]]:
+    """``state`` with the names of ``network``; and the mean and std that it holds beside the weights."""
+    own = network.state_dict().keys()
+    out: dict[str, torch.Tensor] = {}
+    statistics = {}
+    for given, value in state.items():
+        key = given
+        while key not in own and key.startswith(_PREFIXES):
+            key = key.partition(".")[2]
+        if isinstance(network, torchvision.models.ResNet):
+            # The names of the widespread CIFAR ResNets, which the authors of PRIME use too.
+            key = re.sub(r"^linear\.", "fc.", re.sub(r"\.shortcut\.", ".downsample.", key))
+        what = _STATISTICS.get(key.rpartition(".")[2])
+        if key not in own and what is not None and value.numel() == 3:
+            statistics[what] = _triple(value.flatten().tolist())
+        elif key in out:
+            raise ValueError(f"{given}: expected each weight once, got another for {key}")
+        else:
+            out[key] = value
+    return out, statistics
+
+
+def _fill(network: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> None:
+    own = network.state_dict()
+    counters = "num_batches_tracked"  # torch fills it in where an old file lacks it
+    missing = [key for key in own if key not in state and not key.endswith(counters)]
+    unexpected = [key for key in state if key not in own]
+    shapes = [
+        f"{key}: expected {list(own[key].shape)}, got {list(state[key].shape)}"
+        for key in own
+        if key in state and state[key].shape != own[key].shape
+    ]
+    if missing or unexpected or shapes:
+        kinds = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
+        parts = [
+            f"{len(keys)} {kind} ({'; '.join(keys[:_SHOWN])}{'; ...' if len(keys) > _SHOWN else ''})"
+            for kind, keys in kinds
+            if keys
+        ]
+        raise ValueError(f"{source}: expected the weights of this network, got keys {', '.join(parts)}")
+    network.load_state_dict(dict(state))
+
+
+def _torchvision_names() -> list[str]:
+    return torchvision.models.list_models(module=torchvision.models)
+
+
+def _timm() -> Any:
+    if importlib.util.find_spec("timm") is None:
+        raise ImportError("timm: expected for this network, got no such package; pip install timm")
+    import timm
+
+    return timm
+
+
+def _timm_name(name: str) -> str:
+    """The name within timm, or a ValueError with the nearest one of both libraries."""
+    plain, asked = name.removeprefix("timm:"), name.startswith("timm:")
+    if not asked and importlib.util.find_spec("timm") is None:
+        raise ValueError(_nearest(name, _torchvision_names()))
+    timm = _timm()
+    if timm.is_model(plain):
+        return plain
+    known = timm.list_models()
+    raise ValueError(_nearest(plain, known if asked else [*_torchvision_names(), *known]))
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    hint = _arguments.unknown("name", name, known).partition("; ")[2]  # without the list of hundreds
+    return f"name: expected a classifier of torchvision or timm, got {name!r}{'; ' + hint if hint else ''}"
+
+
+def _triple(values: Any) -> tuple[float, float, float]:
+    return _arguments.triple("mean and std", values)

@@ -1,0 +1,218 @@
+"""Networks by name, and classifiers from every kind of file."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+
+from prime_dali.recipes import networks
+
+
+def save(content: Any, path: Path) -> Path:
+    torch.save(content, path)
+    return path
+
+
+@functools.cache
+def small(num_classes: int) -> networks.Classifier:
+    network = networks.create("resnet18", num_classes, "cifar")
+    return networks.Classifier(network.eval(), "resnet18", num_classes, "cifar", size=32, resize=None)
+
+
+def as_the_authors_name(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A state dict of torchvision's ResNet under the names of the authors' CIFAR networks."""
+    return {key.replace("downsample", "shortcut").replace("fc.", "linear."): value for key, value in state.items()}
+
+
+def test_the_cifar_stem_keeps_the_resolution() -> None:
+    network = networks.create("resnet18", 10, "cifar")
+    assert sum(p.numel() for p in network.parameters()) == 11_173_962  # the ResNet-18 of CIFAR-10
+    seen: list[torch.Size] = []
+    network.layer1.register_forward_hook(lambda _, inputs, output: seen.append(output.shape))
+    assert network.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert seen == [(2, 64, 32, 32)]
+
+
+def test_the_published_network_is_left_alone() -> None:
+    ours = networks.create("resnet18", 7).state_dict()
+    theirs = torchvision.models.resnet18(num_classes=7).state_dict()
+    assert {key: value.shape for key, value in ours.items()} == {key: value.shape for key, value in theirs.items()}
+
+
+def test_timm() -> None:
+    pytest.importorskip("timm", reason="timm is not installed")
+    for name in ("timm:resnet10t", "resnet10t"):  # torchvision has no such network
+        assert networks.create(name, 5).eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 5)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("resnet81", 10), "got 'resnet81'; did you mean 'resnet"),
+    (("timm:resnet18x", 10), "got 'resnet18x'; did you mean"),
+    (("resnet18", 0), "num_classes: expected 1 to 1000000, got 0"),
+    (("resnet18", 10, "cifr"), "stem: expected one of 'imagenet', 'cifar', got 'cifr'; did you mean 'cifar'?"),
+    (("squeezenet1_1", 10, "cifar"), "stem: expected 'imagenet' for squeezenet1_1"),
+    (("fcn_resnet50", 10), "expected a classifier of torchvision or timm, got 'fcn_resnet50'"),
+])  # fmt: skip
+def test_bad_arguments(arguments: tuple[Any, ...], message: str) -> None:
+    if "timm" in arguments[0]:
+        pytest.importorskip("timm", reason="timm is not installed")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        networks.create(*arguments)
+
+
+def test_a_checkpoint_says_all_about_itself(tmp_path: Path) -> None:
+    made = replace(small(3), classes=("cat", "dog", "owl"), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    path = save(networks.checkpoint(made, epoch=7, config={"lr": 0.2}), tmp_path / "last.pt")
+    read = networks.load(path)
+    for name in ("name", "num_classes", "stem", "classes", "mean", "std", "size", "resize"):
+        assert getattr(read, name) == getattr(made, name)
+    assert read.details == {"epoch": 7, "config": {"lr": 0.2}}
+    assert read.source == str(path)
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(read.network(images), made.network(images))
+    assert networks.load(path, mean=(0, 0, 0), std=(1, 1, 1)).std == (1, 1, 1)
+    assert networks.load(path, name="resnet18", num_classes=3, stem="cifar").num_classes == 3
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"num_classes": 10}, "num_classes: expected 3, which"),
+    ({"name": "resnet34"}, "name: expected 'resnet18', which"),
+    ({"stem": "imagenet"}, "stem: expected 'cifar', which"),
+    ({"mean": (0, 0, 0)}, "std: expected three numbers because mean is given"),
+])  # fmt: skip
+def test_arguments_must_agree_with_the_checkpoint(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = save(networks.checkpoint(small(3)), tmp_path / "last.pt")
+    with pytest.raises(ValueError, match=message):
+        networks.load(path, **arguments)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"version": 2}, "expected a checkpoint of version 1, got 2"),
+    ({"network": {"name": "resnet18"}}, "not a complete checkpoint of prime-dali (KeyError('num_classes'))"),
+    ({"classes": ["one"]}, "expected 3 names of classes, got 1"),
+    ({"network": {"name": "resnet18", "num_classes": 3, "stem": "imagenet"}},
+     "conv1.weight: expected [64, 3, 7, 7], got [64, 3, 3, 3]"),
+])  # fmt: skip
+def test_checkpoints_that_contradict_themselves(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = save(networks.checkpoint(small(3)) | change, tmp_path / "last.pt")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        networks.load(path)
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
+@pytest.mark.parametrize("prefix", ["", "module.", "model.", "_orig_mod.", "module._orig_mod."])
+def test_state_dicts(wrap: Any, prefix: str, tmp_path: Path) -> None:
+    made = torchvision.models.shufflenet_v2_x0_5(num_classes=4).eval()
+    path = save(wrap({prefix + key: value for key, value in made.state_dict().items()}), tmp_path / "weights.pth")
+    read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=4)
+    assert (read.stem, read.size, read.resize) == ("imagenet", 224, 256)
+    assert (read.mean, read.std) == networks.IMAGENET_STATISTICS
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(read.network(images), made(images))
+
+
+@pytest.mark.parametrize("statistics", [
+    {"model.aug.preprocess.mean": [0.1, 0.2, 0.3], "model.aug.preprocess.std": [0.5, 0.6, 0.7]},
+    {"mu": [0.1, 0.2, 0.3], "sigma": [0.5, 0.6, 0.7]},
+])  # fmt: skip
+def test_the_files_of_the_authors(statistics: dict[str, list[float]], tmp_path: Path) -> None:
+    made = small(10).network
+    prefix = "model.model." if "mu" not in statistics else ""
+    state = {prefix + key: value for key, value in as_the_authors_name(made.state_dict()).items()}
+    assert f"{prefix}layer2.0.shortcut.1.running_var" in state
+    state |= {key: torch.tensor(value).reshape(1, 3, 1, 1) for key, value in statistics.items()}
+    path = save({"state_dict": state, "epoch": 99, "pytorch-lightning_version": "1.5.0"}, tmp_path / "best.ckpt")
+    read = networks.load(path, name="resnet18", num_classes=10)  # 3 x 3 weights say which stem
+    assert (read.stem, read.size, read.resize) == ("cifar", 32, None)
+    assert read.mean == pytest.approx((0.1, 0.2, 0.3))
+    assert read.std == pytest.approx((0.5, 0.6, 0.7))
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(read.network(images), made(images))
+
+
+def test_a_cifar_network_without_statistics_gets_those_of_its_data(tmp_path: Path) -> None:
+    path = save(small(100).network.state_dict(), tmp_path / "weights.pth")
+    read = networks.load(path, name="resnet18", num_classes=100)
+    assert (read.mean, read.std) == networks.CIFAR_STATISTICS[100]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"name": "resnet34"}, "got keys 80 missing (layer1.2.conv1.weight; layer1.2.bn1.weight; layer1.2.bn1.bias; ...)"),
+    ({"num_classes": 100}, "2 of another shape (fc.weight: expected [100, 512], got [10, 512]; fc.bias: expected [100], got [10])"),
+    ({"stem": "imagenet"}, "1 of another shape (conv1.weight: expected [64, 3, 7, 7], got [64, 3, 3, 3])"),
+    ({"name": "squeezenet1_1"}, "unexpected (conv1.weight; bn1.weight; bn1.bias; ...)"),
+    ({"name": None}, "name: expected with"),
+    ({"num_classes": None}, "num_classes: expected with"),
+])  # fmt: skip
+def test_the_wrong_network(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = save(small(10).network.state_dict(), tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        networks.load(path, **{"name": "resnet18", "num_classes": 10, **arguments})
+
+
+def test_the_wrong_width(tmp_path: Path) -> None:
+    path = save(torchvision.models.shufflenet_v2_x0_5(num_classes=4).state_dict(), tmp_path / "weights.pth")
+    message = "of another shape (stage2.0.branch1.2.weight: expected [58, 24, 1, 1], got [24, 24, 1, 1];"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        networks.load(path, name="shufflenet_v2_x1_0", num_classes=4)
+
+
+def test_a_weight_that_comes_twice(tmp_path: Path) -> None:
+    state = torchvision.models.shufflenet_v2_x0_5(num_classes=4).state_dict()
+    path = save(state | {"module.fc.bias": state["fc.bias"]}, tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=r"module\.fc\.bias: expected each weight once, got another for fc\.bias"):
+        networks.load(path, name="shufflenet_v2_x0_5", num_classes=4)
+
+
+class Harmful:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("harm",)
+
+
+def test_a_file_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = save({"state_dict": Harmful()}, tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=r"weights\.pth: not a checkpoint that can be read without running code"):
+        networks.load(path, name="resnet18", num_classes=10)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a checkpoint")
+    with pytest.raises(ValueError, match=r"notes\.txt: not a checkpoint"):
+        networks.load(text)
+    with pytest.raises(ValueError, match="expected a checkpoint or a state dict, got list"):
+        networks.load(save([1, 2], tmp_path / "list.pt"))
+    with pytest.raises(ValueError, match="expected a state dict, got a dictionary of 'epoch'"):
+        networks.load(save({"epoch": 1}, tmp_path / "epoch.pt"), name="resnet18", num_classes=10)
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        networks.load(tmp_path / "none.pt")
+
+
+def test_torchvision_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = torchvision.models.shufflenet_v2_x0_5().eval()
+    monkeypatch.setattr(
+        torchvision.models.ShuffleNet_V2_X0_5_Weights, "get_state_dict", lambda *_, **__: made.state_dict()
+    )
+    read = networks.load("torchvision:shufflenet_v2_x0_5:DEFAULT")
+    assert read.source == "torchvision:shufflenet_v2_x0_5:IMAGENET1K_V1"
+    assert (read.num_classes, read.size, read.resize, read.classes) == (1000, 224, 256, None)
+    assert (read.mean, read.std) == networks.IMAGENET_STATISTICS
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(read.network(images), made(images))
+
+
+def test_weights_that_torchvision_does_not_have() -> None:
+    with pytest.raises(ValueError, match="expected one of 'IMAGENET1K_V1', 'IMAGENET1K_V2', 'DEFAULT', got ''"):
+        networks.load("torchvision:resnet50")
+    with pytest.raises(ValueError, match="got 'resnet51'; did you mean 'resnet"):
+        networks.load("torchvision:resnet51:IMAGENET1K_V1")
