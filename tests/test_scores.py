@@ -74,7 +74,7 @@ def test_the_papers_tables_agree(row: reported.Reported) -> None:
     """Means and mCE follow from the accuracies per corruption, so neither those nor the formulas can be off."""
     accuracies, standard = (
         {c: dict.fromkeys(names.SEVERITIES, a / 100) for c, a in each.corruptions.items()}
-        for each in (row, reported.find(row.dataset, "Standard"))
+        for each in (row, reported.of(row.dataset)[0])
     )
     rounding = 0.11  # the paper rounds both sides
     assert 100 * scores.corruption_accuracy(accuracies) == pytest.approx(row.mean, abs=rounding)
@@ -86,10 +86,9 @@ def test_the_papers_tables_agree(row: reported.Reported) -> None:
         assert sum(row.c_bar.values()) / 10 == pytest.approx(row.c_bar_mean, abs=rounding)
 
 
-def test_methods_that_the_paper_lacks() -> None:
-    assert reported.of("SVHN") == []
-    with pytest.raises(ValueError, match=r"method on ImageNet: expected one of .*, got 'PRIM'; did you mean 'PRIME'"):
-        reported.find("ImageNet", "PRIM")
+def test_data_sets_that_the_paper_lacks() -> None:
+    assert [row.method for row in reported.of("CIFAR-10")] == ["Standard", "AugMix", "PRIME"]
+    assert reported.of("SVHN") == reported.of(None) == []
 
 
 def test_what_is_missing_is_named() -> None:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import _arguments
 from .names import CORRUPTIONS, SEVERITIES
 
-SOURCE = "reported in Modas et al., ECCV 2022"
+SOURCE = "Modas et al., ECCV 2022"
 
 C_BAR = (
     "blue_noise_sample", "brownish_noise", "caustic_refraction", "checkerboard_cutout", "cocentric_sine_waves",
@@ -41,21 +40,9 @@ class Reported:
     note: str = ""
 
 
-def of(dataset: str) -> list[Reported]:
+def of(dataset: str | None) -> list[Reported]:
     """All networks on ``"CIFAR-10"``, ``"CIFAR-100"``, ``"ImageNet-100"`` or ``"ImageNet"``; none on any other."""
     return [row for row in _ROWS if row.dataset == dataset]
-
-
-def find(dataset: str, method: str) -> Reported:
-    """The network trained by ``method``, such as ``"PRIME"``.
-
-    Raises:
-        ValueError: The paper has none.
-    """
-    rows = {row.method: row for row in of(dataset)}
-    if method not in rows:
-        raise ValueError(_arguments.unknown(f"method on {dataset}", method, rows))
-    return rows[method]
 
 
 # Method, clean, corruption accuracy, mCE (table 1, "results-main").

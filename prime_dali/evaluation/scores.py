@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from .. import _arguments
 from .names import CORRUPTIONS, GROUPS, SEVERITIES
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many images of a set a network gets right."""
+
+    correct: int
+    images: int
+
+    @property
+    def accuracy(self) -> float:
+        """In [0, 1]."""
+        return self.correct / self.images
+
+
+Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]]"]
+"""By name of the set; of a benchmark of corruptions by corruption and severity."""
 
 Accuracies = Mapping[str, Mapping[int, float]]
 """Accuracy in [0, 1] by corruption and severity."""
