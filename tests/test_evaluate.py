@@ -143,18 +143,33 @@ def test_cifar_c_bar_has_its_own_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("change", "message"), [
     (lambda f: np.save(f / "fog.npy", gray(range(9))), "fog.npy: expected uint8 [40, 32, 32, 3], as many as labels, got uint8 [9, 32, 32, 3]"),
     (lambda f: np.save(f / "fog.npy", np.zeros((40, 32, 32, 3))), "got float64 [40, 32, 32, 3]"),
-    (lambda f: np.save(f / "labels.npy", np.arange(41)), "labels.npy: expected integers [5 n], five severities of n images, got int64 [41]"),
+    (lambda f: np.save(f / "labels.npy", np.arange(41)), "labels.npy: expected integers [5 n], n images of each severity, got int64 [41]"),
     (lambda f: np.save(f / "labels.npy", np.full(40, 10)), "labels.npy: expected 0 to 9 for a network of 10 classes, got 10 to 10"),
     (lambda f: np.save(f / "labels.npy", np.full(40, -1)), "got -1 to -1"),
     (lambda f: (f / "fog.npy").write_text("no array"), "fog.npy: not a NumPy array"),
     (lambda f: np.save(f / "fogg.npy", gray(range(40))), "got 'fogg'; did you mean 'fog'?"),
     (lambda f: (f / "labels.npy").unlink(), "labels.npy: no such file"),
     (lambda f: (f / "manifest.json").write_text("["), "manifest.json: not JSON"),
+    (lambda f: (f / "manifest.json").write_text("[1]"), "manifest.json: expected a JSON object, got list"),
+    (lambda f: (f / "manifest.json").write_text('{"benchmark": "CIFAR-100-C"}'), "manifest.json: expected CIFAR-10-C, got CIFAR-100-C"),
+    (lambda f: (f / "manifest.json").write_text('{"severities": [1, 3, 5]}'), "labels.npy: expected integers [3 n], n images of each severity, got uint8 [40]"),
 ])  # fmt: skip
 def test_bad_cifar_c(change: Any, message: str, tmp_path: Path) -> None:
     change(save_cifar_c(tmp_path))
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message)):
         benchmarks.cifar_corrupted(tmp_path, 10)
+
+
+def test_a_manifest_says_which_severities_there_are(tmp_path: Path) -> None:
+    """Twenty images would also be five blocks of four."""
+    labels = np.tile(np.arange(10), 2)
+    np.save(tmp_path / "labels.npy", labels)
+    np.save(tmp_path / "fog.npy", gray(np.where(np.arange(20) < 10, labels, 9 - labels)))
+    (tmp_path / "manifest.json").write_text('{"benchmark": "CIFAR-10-C", "severities": [2, 5]}')
+    what = benchmarks.cifar_corrupted(tmp_path, 10)
+    assert what.parts() == [("fog", 2), ("fog", 5)]
+    counts = evaluate.run(classifier(), {"cifar-c": what}, device=CPU)["cifar-c"]
+    assert counts == {"fog": {2: evaluate.Count(10, 10), 5: evaluate.Count(0, 10)}}
 
 
 def test_folders_that_are_not_there(tmp_path: Path) -> None:
@@ -518,7 +533,7 @@ def test_a_regenerated_benchmark_is_labelled(checkpoint: Path, tmp_path: Path, c
     assert found["counted"] == ten
     assert found["scores"]["by_group"] == {}
     text = capsys.readouterr().out
-    assert "CIFAR-C-bar: regenerated" in text
+    assert "CIFAR-C-bar: regenerated (manifest.json); 8 images a corruption and severity\n" in text
     assert "mCE, normalisation" not in text
     assert "reported |" not in text  # the paper has no row for this set
 
@@ -559,9 +574,14 @@ def test_evaluate_on_imagenet(
     assert (sets["clean"]["correct"], sets["imagenet-r"]["correct"]) == (0, 1)
     assert sets["imagenet-c"]["correct"]["fog"] == {"1": 2, "2": 2, "3": 0, "5": 0}
     capsys.readouterr()
+    save_picture(imagenet_c / "snow" / "1" / WNIDS[0] / "more.png", 0)
     assert cli.main([*arguments, "--partial", "--bn-adapt", "16", "2"]) == 0
     text = capsys.readouterr().out
     assert "ImageNet-R: only its 2 classes can be answers" in text
+    assert (
+        "ImageNet-C: as found, without a manifest.json; 2 to 3 images a corruption and severity, of UNEQUAL parts"
+        in text
+    )
     assert "N = 16, n = 2, drawn anew for each with seed 0" in text
     assert "measured, adapted" in text
     assert re.search(r"\| fog +\|( +\d+\.\d+ \|){3} +- \|", text)  # severity 4

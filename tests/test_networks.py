@@ -220,6 +220,20 @@ def test_torchvision_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(read.network(images), made(images))
 
 
+def test_timm_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    create = timm.create_model
+    asked = []
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: asked.append((name, pretrained)) or create(name))
+    read = networks.load("timm:resnet10t.c3_in1k")
+    assert asked == [("resnet10t.c3_in1k", True)]
+    assert (read.source, read.name) == ("timm:resnet10t.c3_in1k", "timm:resnet10t.c3_in1k")
+    assert (read.num_classes, read.size, read.resize) == (1000, 176, 201)  # its crop is 7/8 of the shorter side
+    assert not read.network.training
+    with pytest.raises(ValueError, match="num_classes: expected 1000, which timm:"):
+        networks.load("timm:resnet10t.c3_in1k", num_classes=10)
+
+
 def test_weights_that_torchvision_does_not_have() -> None:
     with pytest.raises(ValueError, match="expected one of 'IMAGENET1K_V1', 'IMAGENET1K_V2', 'DEFAULT', got ''"):
         networks.load("torchvision:resnet50")

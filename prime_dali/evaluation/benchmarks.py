@@ -101,11 +101,10 @@ class Pictures:
             yield from self._dali(size, device)
             return
         loader = DataLoader(_Files(self), batch_size=size, num_workers=self.workers, pin_memory=device.type == "cuda")
-        try:
-            for images, labels in loader:
-                yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-        except ValueError as error:  # a worker process sends its whole trace back
-            raise ValueError(str(error).strip().splitlines()[-1].removeprefix("ValueError: ")) from error
+        for images, labels, errors in loader:
+            for error in filter(None, errors):
+                raise ValueError(error)
+            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
     def subset(self, index: NDArray[np.int64]) -> Pictures:
         return replace(self, files=[self.files[i] for i in index.tolist()], labels=self.labels[index])
@@ -128,7 +127,9 @@ class Pictures:
             yield batch.images, batch.labels
 
 
-class _Files(Dataset[Batch]):
+class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
+    """Image, label, and what is wrong with the file: an exception would bring the worker's whole trace along."""
+
     def __init__(self, pictures: Pictures) -> None:
         self.pictures = pictures
         steps = [v2.Resize(pictures.resize), v2.CenterCrop(pictures.size)] if pictures.resize else []
@@ -137,13 +138,16 @@ class _Files(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.pictures.files)
 
-    def __getitem__(self, number: int) -> Batch:
-        file = self.pictures.files[number]
-        with _opened(file) as image:
-            if self.pictures.resize is None:
-                _check_size(file, image.size, self.pictures.size)
-            pixels = self.transform(image.convert("RGB"))
-        return pixels, torch.tensor(self.pictures.labels[number])
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+        file, side = self.pictures.files[number], self.pictures.size
+        label = torch.tensor(self.pictures.labels[number])
+        try:
+            with _opened(file) as image:
+                if self.pictures.resize is None:
+                    _check_size(file, image.size, side)
+                return self.transform(image.convert("RGB")), label, ""
+        except ValueError as error:
+            return torch.zeros(3, side, side, dtype=torch.uint8), label, str(error)
 
 
 @contextlib.contextmanager
@@ -190,11 +194,11 @@ class Corrupted:
         return [(c, s) for c in (*self.counted, *self.extra) for s in SEVERITIES if (c, s) in self.available]
 
 
-def manifest(folder: Path) -> dict[str, Any] | None:
+def manifest(folder: Path, benchmark: str) -> dict[str, Any] | None:
     """``manifest.json`` that ``prime-dali corrupt`` writes into a benchmark that it makes; None: there is none.
 
     Raises:
-        ValueError: It is no JSON object.
+        ValueError: It is no JSON object, or of another benchmark than this one.
     """
     path = folder / "manifest.json"
     if not path.is_file():
@@ -205,6 +209,8 @@ def manifest(folder: Path) -> dict[str, Any] | None:
         raise ValueError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    if content.get("benchmark", benchmark) != benchmark:
+        raise ValueError(f"{path}: expected {benchmark}, got {content['benchmark']}")
     return content
 
 
@@ -232,7 +238,8 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
 
     Args:
         folder: Holds ``<corruption>.npy``, uint8 ``[5 n, 32, 32, 3]``, n images a severity, and ``labels.npy``,
-            ``[5 n]``. Published: n = 10,000.
+            ``[5 n]``. Published: n = 10,000. A ``manifest.json`` that lists ``severities`` says which blocks there are
+            in place of all five.
         num_classes: Labels are below it.
         c_bar: All corruptions that are there count, in alphabetical order; there should be ten.
 
@@ -241,12 +248,14 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
         ValueError: A corruption that is not known, wrong shapes or labels; the file is named.
     """
     folder = Path(folder)
+    made = manifest(folder, f"CIFAR-{num_classes}-C{'-bar' if c_bar else ''}")
+    severities: tuple[int, ...] = tuple(made.get("severities", SEVERITIES)) if made else SEVERITIES
     names = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
     counted, extra = _known(folder, names, c_bar)
     labels = _array(folder / "labels.npy")
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) % len(SEVERITIES) or not len(labels):
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) % len(severities) or not len(labels):
         raise ValueError(
-            f"{folder / 'labels.npy'}: expected integers [5 n], five severities of n images, "
+            f"{folder / 'labels.npy'}: expected integers [{len(severities)} n], n images of each severity, "
             f"got {labels.dtype} {list(labels.shape)}"
         )
     labels = labels.astype(np.int64)
@@ -255,7 +264,7 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
             f"{folder / 'labels.npy'}: expected 0 to {num_classes - 1} for a network of {num_classes} classes, "
             f"got {labels.min()} to {labels.max()}"
         )
-    count = len(labels) // len(SEVERITIES)
+    count = len(labels) // len(severities)
     images = {name: _array(folder / f"{name}.npy") for name in names}
     for name, array in images.items():
         wanted = (len(labels), cifar.SIDE, cifar.SIDE, 3)
@@ -266,11 +275,11 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
             )
 
     def read(corruption: str, severity: int) -> Arrays:
-        block = slice((severity - 1) * count, severity * count)
-        return Arrays(images[corruption][block], labels[block])
+        start = severities.index(severity) * count
+        return Arrays(images[corruption][start : start + count], labels[start : start + count])
 
-    available = frozenset((name, severity) for name in names for severity in SEVERITIES)
-    return Corrupted(folder, counted, extra, available, read, manifest(folder), _not_ten(names, c_bar))
+    available = frozenset((name, severity) for name in names for severity in severities)
+    return Corrupted(folder, counted, extra, available, read, made, _not_ten(names, c_bar))
 
 
 def imagenet_pictures(
@@ -345,7 +354,8 @@ def imagenet_corrupted(
             folder / corruption / str(severity), classes, resize=None, subset=subset, workers=workers, loader=loader
         )
 
-    return Corrupted(folder, counted, extra, frozenset(available), read, manifest(folder), _not_ten(names, c_bar))
+    made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
+    return Corrupted(folder, counted, extra, frozenset(available), read, made, _not_ten(names, c_bar))
 
 
 def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, ...]:

@@ -214,6 +214,8 @@ def main(argv: list[str]) -> None:
     )  # fmt: skip
     sets, dataset = _sets(options, classifier)
     rules = _rules(options, sets, dataset)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
     classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     counts = run(
         classifier, sets, device=device, batch=options.batch, adapt=adapt,
@@ -222,6 +224,7 @@ def main(argv: list[str]) -> None:
     settings = {
         "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
         "loader": options.loader, "subset": options.subset, "partial": options.partial,
+        "folders": {name: str(folder) for name, folder in _folders(options).items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
     }  # fmt: skip
     results = report.collect(classifier, dataset, sets, counts, rules, settings)
@@ -237,10 +240,14 @@ def _device(wish: str) -> torch.device:
     return torch.device("cuda" if wish != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def _folders(options: argparse.Namespace) -> dict[str, Path]:
+    found = {name: getattr(options, name.replace("-", "_")) for name in ("clean", *CIFAR_SETS, *IMAGENET_SETS)}
+    return {name: folder for name, folder in found.items() if folder is not None}
+
+
 def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple[Sets, str | None]:
     """What the options name, and the data set that the classifier is for, as the paper's tables call it."""
-    folders = {name: getattr(options, name.replace("-", "_")) for name in ("clean", *CIFAR_SETS, *IMAGENET_SETS)}
-    folders = {name: folder for name, folder in folders.items() if folder is not None}
+    folders = _folders(options)
     if not folders:
         raise ValueError("sets: expected at least one, such as --clean, got none")
     small = classifier.size == cifar.SIDE

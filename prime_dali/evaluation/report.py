@@ -115,10 +115,11 @@ def read_reference(path: Path, name: str) -> scores.Accuracies:
     """
     try:
         content = json.loads(path.read_text())
-        accuracies = content["sets"][name]["accuracy"] if content["format"] == FORMAT else None
-        assert accuracies is not None
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}")
+        accuracies = content["sets"][name]["accuracy"]
         return {c: {int(s): float(a) for s, a in row.items()} for c, row in accuracies.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected results.json of prime-dali evaluate with {name} ({error!r})") from error
 
 
@@ -179,7 +180,10 @@ def markdown(results: Mapping[str, Any]) -> str:
             )
         if "scores" in content:
             made = "regenerated (manifest.json)" if content["regenerated"] else "as found, without a manifest.json"
-            lines.append(f"- {_HEADINGS[name]}: {made}")
+            sizes = {images for row in content["images"].values() for images in row.values()}
+            several = "" if len(sizes) == 1 else ", of UNEQUAL parts"
+            images = " to ".join(f"{size:,}" for size in sorted({min(sizes), max(sizes)}))
+            lines.append(f"- {_HEADINGS[name]}: {made}; {images} images a corruption and severity{several}")
     for row in reported.of(dataset)[:1]:
         lines.append(f'- "reported": {reported.SOURCE}, {row.network}; not measured')
     lines += [f"- {row.method}, reported: {row.note}" for row in reported.of(dataset) if row.note]

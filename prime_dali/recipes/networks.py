@@ -148,7 +148,7 @@ def load(
     if library == "torchvision":
         classifier = _from_torchvision(rest)
     elif library == "timm":
-        classifier = _from_timm(text, rest)
+        classifier = _from_timm(text)
     else:
         content = _read(Path(source))
         if content.get("format") == FORMAT:
@@ -183,14 +183,14 @@ def _from_torchvision(rest: str) -> Classifier:
     )  # fmt: skip
 
 
-def _from_timm(source: str, name: str) -> Classifier:
+def _from_timm(source: str) -> Classifier:
     timm = _timm()
     network = timm.create_model(_timm_name(source), pretrained=True)
     seen = timm.data.resolve_model_data_config(network)
     size = seen["input_size"][1]
     return Classifier(
         network, source, network.num_classes, mean=_triple(seen["mean"]), std=_triple(seen["std"]), size=size,
-        resize=int(size / seen["crop_pct"]), source=f"timm:{name} ({network.pretrained_cfg.get('tag') or 'no tag'})",
+        resize=int(size / seen["crop_pct"]), source=source,
     )  # fmt: skip
 
 
