@@ -500,7 +500,7 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     assert "PRIME, reported" in text
     rows = (tmp_path / "out" / "results.csv").read_text().splitlines()
     assert len(rows) == 1 + 1 + 75
-    assert "cifar-c,snow,4,8,4,0.5" in rows
+    assert "cifar-c,False,snow,4,8,4,0.5" in rows
     with Image.open(tmp_path / "out" / "cifar-c.png") as picture:
         assert np.asarray(picture).std() > 10
 
@@ -533,7 +533,10 @@ def test_a_regenerated_benchmark_is_labelled(checkpoint: Path, tmp_path: Path, c
     assert found["counted"] == ten
     assert found["scores"]["by_group"] == {}
     text = capsys.readouterr().out
-    assert "CIFAR-C-bar: regenerated (manifest.json); 8 images a corruption and severity\n" in text
+    assert "CIFAR-C-bar (regenerated): 8 images a corruption and severity\n" in text
+    assert "| CIFAR-C-bar (regenerated) mean |" in text
+    assert "## CIFAR-C-bar (regenerated), by corruption and severity, %" in text
+    assert "cifar-c-bar,True,corruption_3,2,8,6,0.75" in (tmp_path / "out" / "results.csv").read_text()
     assert "mCE, normalisation" not in text
     assert "reported |" not in text  # the paper has no row for this set
 
@@ -579,7 +582,7 @@ def test_evaluate_on_imagenet(
     text = capsys.readouterr().out
     assert "ImageNet-R: only its 2 classes can be answers" in text
     assert (
-        "ImageNet-C: as found, without a manifest.json; 2 to 3 images a corruption and severity, of UNEQUAL parts"
+        "ImageNet-C: 2 to 3 images a corruption and severity, of UNEQUAL parts; as found, without a manifest.json"
         in text
     )
     assert "N = 16, n = 2, drawn anew for each with seed 0" in text
@@ -634,9 +637,10 @@ def test_a_gpu_that_is_not_there(checkpoint: Path, cifar: Path, capsys: pytest.C
 def test_reported_rows_of_adapted_networks() -> None:
     """ImageNet-100 with the paper's adaptation stands beside the paper's own adapted accuracies."""
     found = {"corruption_accuracy": 0.7, "mce": 61.0, "normalisation": "standard"}
+    content = {"scores": found, "regenerated": False}
     results = {
         "dataset": "ImageNet-100", "settings": {"bn_adapt": {"N": 16, "n": 8, "seed": 0}},
-        "sets": {"imagenet-c": {"scores": found}},
+        "sets": {"imagenet-c": content},
     }  # fmt: skip
     text = report._summary(results)
     assert re.search(r"\| PRIME, adapted \(partial\), reported +\| +75\.3 \| +- \|", text)

@@ -142,15 +142,15 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
 def _csv(results: Mapping[str, Any]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["set", "corruption", "severity", "images", "correct", "accuracy"])
+    writer.writerow(["set", "regenerated", "corruption", "severity", "images", "correct", "accuracy"])
     for name, content in results["sets"].items():
         if "scores" not in content:
-            writer.writerow([name, "", "", content["images"], content["correct"], content["accuracy"]])
+            writer.writerow([name, False, "", "", content["images"], content["correct"], content["accuracy"]])
             continue
         for corruption, row in content["accuracy"].items():
             for severity, accuracy in row.items():
                 numbers = (content[what][corruption][severity] for what in ("images", "correct"))
-                writer.writerow([name, corruption, severity, *numbers, accuracy])
+                writer.writerow([name, content["regenerated"], corruption, severity, *numbers, accuracy])
     return out.getvalue()
 
 
@@ -179,11 +179,11 @@ def markdown(results: Mapping[str, Any]) -> str:
                 f"- {_HEADINGS[name]}: PARTIAL, means of what is there; missing: {'; '.join(content['missing'])}"
             )
         if "scores" in content:
-            made = "regenerated (manifest.json)" if content["regenerated"] else "as found, without a manifest.json"
+            made = "" if content["regenerated"] else "; as found, without a manifest.json"
             sizes = {images for row in content["images"].values() for images in row.values()}
             several = "" if len(sizes) == 1 else ", of UNEQUAL parts"
             images = " to ".join(f"{size:,}" for size in sorted({min(sizes), max(sizes)}))
-            lines.append(f"- {_HEADINGS[name]}: {made}; {images} images a corruption and severity{several}")
+            lines.append(f"- {_heading(name, content)}: {images} images a corruption and severity{several}{made}")
     for row in reported.of(dataset)[:1]:
         lines.append(f'- "reported": {reported.SOURCE}, {row.network}; not measured')
     lines += [f"- {row.method}, reported: {row.note}" for row in reported.of(dataset) if row.note]
@@ -204,7 +204,7 @@ def _summary(results: Mapping[str, Any]) -> str:
             measured.append(_percent(content["accuracy"]))
             keys.append(name)
             continue
-        header.append(f"{_HEADINGS[name]} mean")
+        header.append(f"{_heading(name, content)} mean")
         measured.append(_percent(content["scores"]["corruption_accuracy"]))
         keys.append(name)
         if not name.endswith("c-bar"):
@@ -231,7 +231,7 @@ def _summary(results: Mapping[str, Any]) -> str:
 
 
 def _tables(name: str, content: Mapping[str, Any], dataset: str | None) -> list[str]:
-    heading, found = _HEADINGS[name], content["scores"]
+    heading, found = _heading(name, content), content["scores"]
     rows = _reported_on(name, dataset)
     header = ["corruption", *map(str, SEVERITIES), "mean", "error", *(f"{method}, reported" for method in rows)]
     cells = []
@@ -286,15 +286,19 @@ def _bars(results: Mapping[str, Any], name: str, path: Path) -> None:
     axes.set_xticks(places, [c.replace("_", " ") for c in means], rotation=40, ha="right")
     axes.set(ylim=(0, 100), ylabel="accuracy, %")
     axes.grid(axis="y", alpha=0.3)
-    made = ", regenerated" if content["regenerated"] else ""
     total = 100 * content["scores"]["corruption_accuracy"]
-    axes.set_title(f"{results['classifier']['name']} on {_HEADINGS[name]}{made}: mean {total:.1f} %", fontsize=11)
+    axes.set_title(f"{results['classifier']['name']} on {_heading(name, content)}: mean {total:.1f} %", fontsize=11)
     handles: list[Any] = [bars, *marks]
     figure.legend(
         handles, ["measured", *(f"{method} (reported)" for method in rows)], loc="outside right upper", fontsize=8
     )
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=130)
+
+
+def _heading(name: str, content: Mapping[str, Any]) -> str:
+    """The set's name; every number from a regenerated one is to be labelled so."""
+    return _HEADINGS[name] + (" (regenerated)" if content["regenerated"] else "")
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
