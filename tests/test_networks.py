@@ -86,6 +86,7 @@ def test_a_checkpoint_says_all_about_itself(tmp_path: Path) -> None:
     ({"num_classes": 10}, "num_classes: expected 3, which"),
     ({"name": "resnet34"}, "name: expected 'resnet18', which"),
     ({"stem": "imagenet"}, "stem: expected 'cifar', which"),
+    ({"size": 224}, "size: expected 32, which"),
     ({"mean": (0, 0, 0)}, "std: expected three numbers because mean is given"),
 ])  # fmt: skip
 def test_arguments_must_agree_with_the_checkpoint(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -115,8 +116,7 @@ def test_state_dicts(wrap: Any, prefix: str, tmp_path: Path) -> None:
     read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=4)
     assert (read.stem, read.size, read.resize) == ("imagenet", 224, 256)
     assert (read.mean, read.std) == networks.IMAGENET_STATISTICS
-    images = torch.randn(2, 3, 64, 64)
-    assert torch.equal(read.network(images), made(images))
+    assert all(torch.equal(value, made.state_dict()[key]) for key, value in read.network.state_dict().items())
 
 
 @pytest.mark.parametrize("statistics", [
@@ -142,6 +142,15 @@ def test_a_cifar_network_without_statistics_gets_those_of_its_data(tmp_path: Pat
     path = save(small(100).network.state_dict(), tmp_path / "weights.pth")
     read = networks.load(path, name="resnet18", num_classes=100)
     assert (read.mean, read.std) == networks.CIFAR_STATISTICS[100]
+
+
+def test_the_size_of_a_state_dict_that_does_not_say_it(tmp_path: Path) -> None:
+    path = save(torchvision.models.shufflenet_v2_x0_5(num_classes=10).state_dict(), tmp_path / "weights.pth")
+    read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=10, size=32)
+    assert (read.size, read.resize, read.stem) == (32, None, "imagenet")
+    assert (read.mean, read.std) == networks.CIFAR_STATISTICS[10]
+    read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=10, size=112)
+    assert (read.size, read.resize) == (112, 128)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -209,6 +218,20 @@ def test_torchvision_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (read.mean, read.std) == networks.IMAGENET_STATISTICS
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(read.network(images), made(images))
+
+
+def test_timm_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    create = timm.create_model
+    asked = []
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: asked.append((name, pretrained)) or create(name))
+    read = networks.load("timm:resnet10t.c3_in1k")
+    assert asked == [("resnet10t.c3_in1k", True)]
+    assert (read.source, read.name) == ("timm:resnet10t.c3_in1k", "timm:resnet10t.c3_in1k")
+    assert (read.num_classes, read.size, read.resize) == (1000, 176, 201)  # its crop is 7/8 of the shorter side
+    assert not read.network.training
+    with pytest.raises(ValueError, match="num_classes: expected 1000, which timm:"):
+        networks.load("timm:resnet10t.c3_in1k", num_classes=10)
 
 
 def test_weights_that_torchvision_does_not_have() -> None:

@@ -115,6 +115,7 @@ def load(
     name: str | None = None,
     num_classes: int | None = None,
     stem: str | None = None,
+    size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Classifier:
@@ -132,8 +133,10 @@ def load(
             Files are read with ``weights_only=True``: none can run code.
         name, num_classes, stem: The network, as :func:`create` takes it. With a source that says it itself they must
             agree with it. A plain state dict of a ResNet says the stem.
+        size: Side of the images, pixels; must agree with what the source says. None, and the source says nothing: 32
+            with the ``cifar`` stem, else 224.
         mean, std: What images are normalised by, in place of what the source says. None, and the source says nothing:
-            CIFAR's for the ``cifar`` stem with 10 or 100 classes, else ImageNet's.
+            CIFAR's for 32 x 32 images of 10 or 100 classes, else ImageNet's.
 
     Raises:
         FileNotFoundError: No such file.
@@ -145,14 +148,15 @@ def load(
     if library == "torchvision":
         classifier = _from_torchvision(rest)
     elif library == "timm":
-        classifier = _from_timm(text, rest)
+        classifier = _from_timm(text)
     else:
         content = _read(Path(source))
         if content.get("format") == FORMAT:
             classifier = _from_checkpoint(text, content)
         else:
-            classifier = _from_state_dict(text, content, name, num_classes, stem)
-    for argument, given in (("name", name), ("num_classes", num_classes), ("stem", stem)):
+            classifier = _from_state_dict(text, content, name, num_classes, stem, size)
+    given_all = {"name": name, "num_classes": num_classes, "stem": stem, "size": size}
+    for argument, given in given_all.items():
         own = getattr(classifier, argument)
         if given is not None and given != own:
             raise ValueError(f"{argument}: expected {own!r}, which {text} is of, got {given!r}")
@@ -179,14 +183,14 @@ def _from_torchvision(rest: str) -> Classifier:
     )  # fmt: skip
 
 
-def _from_timm(source: str, name: str) -> Classifier:
+def _from_timm(source: str) -> Classifier:
     timm = _timm()
     network = timm.create_model(_timm_name(source), pretrained=True)
     seen = timm.data.resolve_model_data_config(network)
     size = seen["input_size"][1]
     return Classifier(
         network, source, network.num_classes, mean=_triple(seen["mean"]), std=_triple(seen["std"]), size=size,
-        resize=int(size / seen["crop_pct"]), source=f"timm:{name} ({network.pretrained_cfg.get('tag') or 'no tag'})",
+        resize=int(size / seen["crop_pct"]), source=source,
     )  # fmt: skip
 
 
@@ -212,7 +216,12 @@ def _from_checkpoint(source: str, content: Mapping[str, Any]) -> Classifier:
 
 
 def _from_state_dict(
-    source: str, content: Mapping[str, Any], name: str | None, num_classes: int | None, stem: str | None
+    source: str,
+    content: Mapping[str, Any],
+    name: str | None,
+    num_classes: int | None,
+    stem: str | None,
+    size: int | None,
 ) -> Classifier:
     for argument, given in (("name", name), ("num_classes", num_classes)):
         if given is None:
@@ -232,11 +241,14 @@ def _from_state_dict(
             stem = "cifar"
             network = create(name, num_classes, stem)
     _fill(network, state, source)
-    small = stem == "cifar"
+    if size is None:
+        size = 32 if stem == "cifar" else 224
+    small = size == 32
     mean, std = CIFAR_STATISTICS.get(num_classes, IMAGENET_STATISTICS) if small else IMAGENET_STATISTICS
     return Classifier(
         network, name, num_classes, stem, mean=statistics.get("mean", mean), std=statistics.get("std", std),
-        size=32 if small else 224, resize=None if small else 256, source=source,
+        size=_arguments.integer("size", size, 8, _arguments.MAX_SIDE), resize=None if small else size * 256 // 224,
+        source=source,
     )  # fmt: skip
 
 

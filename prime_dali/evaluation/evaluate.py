@@ -1,0 +1,316 @@
+"""``prime-dali evaluate``: accuracy, corruption accuracy and mCE of a classifier, with tables."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from .. import _arguments
+from ..recipes import cifar, networks
+from . import adaptation, benchmarks, report, scores
+from .scores import Count, Counts
+
+CIFAR_SETS = ("cifar-c", "cifar-c-bar")
+IMAGENET_SETS = ("imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
+
+
+Sets = Mapping[str, "benchmarks.ImageSet | benchmarks.Corrupted"]
+"""By name: ``"clean"`` and the names of the options."""
+
+
+def accuracy(
+    network: nn.Module,
+    images: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    mean: Sequence[float],
+    std: Sequence[float],
+    device: torch.device | str,
+    batch: int = 1000,
+) -> float:
+    """Accuracy on images in memory, in [0, 1].
+
+    Args:
+        network: On ``device``. It is evaluated in evaluation mode, and left in the mode it came in.
+        images: ``[N, H, W, 3]``, RGB.
+        labels: ``[N]``, places among the logits.
+        mean, std: Images are normalised to ``(x - mean) / std``, per channel, x in [0, 1].
+        device: Where it runs; all images go there at once.
+        batch: Images a forward pass; no matter for the result.
+
+    Raises:
+        ValueError: No images, labels that are no places among the logits, or logits that are not finite.
+    """
+    return count(network, benchmarks.Arrays(images, labels), mean, std, torch.device(device), batch).accuracy
+
+
+def count(
+    network: nn.Module,
+    images: benchmarks.ImageSet,
+    mean: Sequence[float],
+    std: Sequence[float],
+    device: torch.device,
+    batch: int,
+    adapt: adaptation.Adaptation | None = None,
+    name: str = "images",
+) -> Count:
+    """How many of ``images`` the network gets right; in bfloat16 autocast on a GPU, in float32 on the CPU.
+
+    Args:
+        network, mean, std, device, batch: As for :func:`accuracy`.
+        images: The set. Where it is ``masked``, only classes among its labels can be answers.
+        adapt: Adapt batch norm to images of this set before.
+        name: Of the set: in messages, and for the draw of those images.
+
+    Raises:
+        ValueError: As for :func:`accuracy`; fewer images than ``adapt`` needs, or no batch norm.
+    """
+    if not len(images.labels):
+        raise ValueError(f"{name}: expected images, got none")
+    mean_, std_ = (torch.tensor(values, device=device).reshape(1, 3, 1, 1) for values in (mean, std))
+
+    def normalised(pixels: torch.Tensor) -> torch.Tensor:
+        floats = pixels.to(torch.float32, memory_format=torch.channels_last)
+        return floats.div_(255).sub_(mean_).div_(std_)
+
+    present = torch.from_numpy(np.unique(images.labels)).to(device)
+    right = torch.zeros((), dtype=torch.int64, device=device)
+    finite = torch.ones((), dtype=torch.bool, device=device)
+    with _evaluating(network, device):
+        blended: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if adapt is not None:
+            drawn = images.subset(adapt.draw(name, len(images.labels)))
+            ((samples, _),) = drawn.batches(adapt.samples, device)
+            blended = adaptation.adapted(network, normalised(samples), adapt.prior)
+        with blended:
+            for pixels, labels in images.batches(batch, device):
+                logits = network(normalised(pixels)).float()
+                if images.labels.min() < 0 or images.labels.max() >= logits.shape[1]:
+                    raise ValueError(
+                        f"{name}: expected labels 0 to {logits.shape[1] - 1}, as many as logits, "
+                        f"got {images.labels.min()} to {images.labels.max()}"
+                    )
+                finite &= logits.isfinite().all()
+                if images.masked:
+                    right += (present[logits[:, present].argmax(1)] == labels).sum()
+                else:
+                    right += (logits.argmax(1) == labels).sum()
+    if not finite:
+        raise ValueError(f"{name}: expected finite logits, got others; are the weights those of a diverged training?")
+    return Count(int(right), len(images.labels))
+
+
+def run(
+    classifier: networks.Classifier,
+    sets: Sets,
+    *,
+    device: torch.device | str,
+    batch: int = 1000,
+    adapt: adaptation.Adaptation | None = None,
+    progress: Callable[[list[Any]], Iterable[Any]] = iter,
+) -> Counts:
+    """Evaluate a classifier on sets of :mod:`prime_dali.evaluation.benchmarks`.
+
+    Args:
+        classifier: Its network is on ``device``.
+        sets: By name, such as ``"clean"`` and ``"cifar-c"``.
+        device, batch, adapt: As for :func:`count`.
+        progress: Wraps the list of what is evaluated, like ``tqdm.tqdm``.
+
+    Raises:
+        ValueError: As for :func:`count`; unreadable files, which are named.
+    """
+    device = torch.device(device)
+    tasks: list[tuple[str, str | None, int]] = []
+    for name, what in sets.items():
+        if isinstance(what, benchmarks.Corrupted):
+            tasks += [(name, corruption, severity) for corruption, severity in what.parts()]
+        else:
+            tasks.append((name, None, 0))
+    counts: dict[str, Any] = {}
+    for name, corruption, severity in progress(tasks):
+        what = sets[name]
+        label = name if corruption is None else f"{corruption} {severity}"
+        images = what.read(corruption, severity) if isinstance(what, benchmarks.Corrupted) else what
+        found = count(classifier.network, images, classifier.mean, classifier.std, device, batch, adapt, label)
+        if corruption is None:
+            counts[name] = found
+        else:
+            counts.setdefault(name, {}).setdefault(corruption, {})[severity] = found
+    return counts
+
+
+@contextlib.contextmanager
+def _evaluating(network: nn.Module, device: torch.device) -> Iterator[None]:
+    """Evaluation mode, without gradients, in the precision of the device; afterwards every module's mode as before."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``prime-dali evaluate``."""
+    parser = argparse.ArgumentParser(
+        prog="prime-dali evaluate",
+        description="Accuracy, corruption accuracy and mCE of a classifier. Networks of 32 x 32 images are evaluated "
+        "on CIFAR, others on ImageNet.",
+    )
+    add = parser.add_argument
+    add("checkpoint", help="of prime-dali train; any other state dict (with --network and --num-classes), the files "
+        "published with PRIME included; torchvision:NAME:WEIGHTS; timm:NAME")  # fmt: skip
+    network = parser.add_argument_group("network of a plain state dict")
+    network.add_argument("--network", metavar="NAME", help="of torchvision, or timm:NAME")
+    network.add_argument("--num-classes", type=int, metavar="N")
+    network.add_argument("--stem", choices=networks.STEMS, help="of a ResNet; default: what the weights fit")
+    network.add_argument("--size", type=int, help="side of the images, pixels; default: 32 with stem cifar, else 224")
+    network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalisation")
+    network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalisation")
+    sets = parser.add_argument_group("sets, each a folder")
+    sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val with its class folders")
+    for name in (*CIFAR_SETS, *IMAGENET_SETS):
+        sets.add_argument(f"--{name}", type=Path, metavar="DIR")
+    sets.add_argument("--subset", action="store_true", help="leave out class folders that the network does not know")
+    sets.add_argument("--partial", action="store_true", help="means of what is there, where severities are missing")
+    add("--normalise", choices=scores.NORMALISATIONS, help="errors that the mCE is relative to; default: standard with "
+        "--reference, alexnet for ImageNet, else none")  # fmt: skip
+    add("--reference", type=Path, metavar="JSON", help="results.json of a standardly trained network")
+    add("--bn-adapt", nargs="+", metavar="N", help="adapt batch norm to images of each set: single, partial, full, or "
+        "N n")  # fmt: skip
+    add("--seed", type=int, default=0, help="of the draw of those images; default: 0")
+    add("--batch", type=int, default=500, help="images a forward pass; default: 500")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one")
+    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that decode pictures")
+    add("--loader", choices=benchmarks.LOADERS, default="pillow", help="what decodes pictures: pillow, like published "
+        "numbers, or dali, on the GPU, with slightly other values; default: pillow")  # fmt: skip
+    add("--out", type=Path, metavar="DIR", help="for results.json, results.csv, results.md and pictures")
+    return parser
+
+
+def main(argv: list[str]) -> None:
+    """Evaluate as ``argv`` says, print the tables and write them."""
+    from tqdm import tqdm
+
+    options = parser().parse_args(argv)
+    _arguments.integer("batch", options.batch, 1, 2**20)
+    _arguments.integer("workers", options.workers, 0, 1024)
+    adapt = adaptation.parse(options.bn_adapt, options.seed) if options.bn_adapt else None
+    device = _device(options.device)
+    classifier = networks.load(
+        options.checkpoint, name=options.network, num_classes=options.num_classes, stem=options.stem,
+        size=options.size, mean=options.mean, std=options.std,
+    )  # fmt: skip
+    sets, dataset = _sets(options, classifier)
+    rules = _rules(options, sets, dataset)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
+    classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    counts = run(
+        classifier, sets, device=device, batch=options.batch, adapt=adapt,
+        progress=lambda tasks: tqdm(tasks, desc="evaluating", unit="set"),
+    )  # fmt: skip
+    settings = {
+        "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
+        "loader": options.loader, "subset": options.subset, "partial": options.partial,
+        "folders": {name: str(folder) for name, folder in _folders(options).items()},
+        "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
+    }  # fmt: skip
+    results = report.collect(classifier, dataset, sets, counts, rules, settings)
+    print(report.markdown(results))
+    if options.out is not None:
+        for path in report.write(results, options.out):
+            print(f"wrote {path}")
+
+
+def _device(wish: str) -> torch.device:
+    if wish == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("device: expected a GPU that torch can use, got none")
+    return torch.device("cuda" if wish != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _folders(options: argparse.Namespace) -> dict[str, Path]:
+    found = {name: getattr(options, name.replace("-", "_")) for name in ("clean", *CIFAR_SETS, *IMAGENET_SETS)}
+    return {name: folder for name, folder in found.items() if folder is not None}
+
+
+def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple[Sets, str | None]:
+    """What the options name, and the data set that the classifier is for, as the paper's tables call it."""
+    folders = _folders(options)
+    if not folders:
+        raise ValueError("sets: expected at least one, such as --clean, got none")
+    small = classifier.size == cifar.SIDE
+    for name in folders:
+        if name in (IMAGENET_SETS if small else CIFAR_SETS):
+            wanted = "of ImageNet" if small else f"of {cifar.SIDE} x {cifar.SIDE} images (--size)"
+            raise ValueError(f"--{name}: expected a network {wanted}, got one of size {classifier.size}")
+    return _cifar_sets(folders, classifier) if small else _imagenet_sets(folders, classifier, options)
+
+
+def _cifar_sets(folders: Mapping[str, Path], classifier: networks.Classifier) -> tuple[Sets, str | None]:
+    classes = classifier.num_classes
+    sets: dict[str, benchmarks.ImageSet | benchmarks.Corrupted] = {}
+    for name, folder in folders.items():
+        if name == "clean":
+            sets[name] = benchmarks.cifar_clean(folder, classes, classifier.classes)
+        else:
+            sets[name] = benchmarks.cifar_corrupted(folder, classes, c_bar=name == "cifar-c-bar")
+    return sets, {10: "CIFAR-10", 100: "CIFAR-100"}.get(classes)
+
+
+def _imagenet_sets(
+    folders: Mapping[str, Path], classifier: networks.Classifier, options: argparse.Namespace
+) -> tuple[Sets, str | None]:
+    classes = classifier.classes or benchmarks.imagenet_classes(classifier.num_classes, options.clean)
+    reading: dict[str, Any] = {"subset": options.subset, "workers": options.workers, "loader": options.loader}
+    sets: dict[str, benchmarks.ImageSet | benchmarks.Corrupted] = {}
+    for name, folder in folders.items():
+        if name in ("imagenet-c", "imagenet-c-bar"):
+            sets[name] = benchmarks.imagenet_corrupted(folder, classes, c_bar=name == "imagenet-c-bar", **reading)
+        else:
+            sets[name] = benchmarks.imagenet_pictures(
+                folder, classes, size=classifier.size, resize=classifier.resize, masked=name == "imagenet-r", **reading
+            )
+    dataset = "ImageNet" if len(classes) == 1000 else None
+    with contextlib.suppress(ImportError):  # without the wnids, no telling ImageNet-100 from another hundred
+        if len(classes) == 100 and classes == benchmarks.imagenet_classes(100, None):
+            dataset = "ImageNet-100"
+    return sets, dataset
+
+
+def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict[str, report.Rule]:
+    """How each benchmark of corruptions is scored, checked before anything is evaluated."""
+    wanted = options.normalise
+    if wanted is None:
+        wanted = "standard" if options.reference else "alexnet" if dataset == "ImageNet" else "none"
+    if (options.reference is None) == (wanted == "standard"):
+        raise ValueError("reference: expected with --normalise standard, and only then")
+    rules = {}
+    for name, what in sets.items():
+        if not isinstance(what, benchmarks.Corrupted):
+            continue
+        there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}
+        lacking = [*what.lacking, *scores.missing(there, what.counted)]
+        if lacking and not options.partial:
+            raise ValueError(
+                f"{what.folder}: expected all of {name} for a mean, missing: {'; '.join(lacking)}; "
+                "--partial takes the mean of what is there"
+            )
+        if wanted == "alexnet" and name == "cifar-c":
+            raise ValueError("normalise: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
+        normalisation = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own
+        reference = report.read_reference(options.reference, name) if normalisation == "standard" else None
+        rules[name] = report.Rule(normalisation, reference, tuple(lacking))
+        rules[name].mce(there, what.counted)  # what the reference lacks is better known now than at the end
+    return rules

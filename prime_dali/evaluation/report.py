@@ -1,0 +1,324 @@
+"""Results of an evaluation as JSON, CSV, Markdown and pictures, beside what the paper reports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+import torchvision
+
+from .. import __version__
+from .._files import replacing
+from ..recipes import networks
+from . import adaptation, benchmarks, reported, scores
+from .names import SEVERITIES
+
+FORMAT, VERSION = "prime-dali-results", 1
+_HEADINGS = {
+    "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "imagenet-c": "ImageNet-C",
+    "imagenet-c-bar": "ImageNet-C-bar", "imagenet-r": "ImageNet-R", "stylized": "Stylized ImageNet",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a benchmark of corruptions is scored."""
+
+    normalisation: str
+    reference: scores.Accuracies | None = None
+    missing: tuple[str, ...] = ()
+    """In words; the means are then of what is there."""
+
+    def mce(self, accuracies: scores.Accuracies, corruptions: Sequence[str]) -> float | None:
+        """:func:`scores.mean_corruption_error`; None where something is missing of every corruption."""
+        partial = bool(self.missing)
+        if partial and all(scores.missing(accuracies, [corruption]) for corruption in corruptions):
+            return None
+        return scores.mean_corruption_error(
+            accuracies, self.normalisation, self.reference, corruptions, partial=partial
+        )
+
+
+def collect(
+    classifier: networks.Classifier,
+    dataset: str | None,
+    sets: Mapping[str, benchmarks.ImageSet | benchmarks.Corrupted],
+    counts: scores.Counts,
+    rules: Mapping[str, Rule],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Everything that is to be known of an evaluation, as ``results.json`` has it.
+
+    Args:
+        classifier: What was evaluated.
+        dataset: As the paper's tables call it (:func:`reported.of`); None: it has no such table.
+        sets, counts: As :func:`prime_dali.evaluation.evaluate.run` takes and gives them.
+        rules: By name of the sets that are benchmarks of corruptions.
+        settings: How it was run: plain values.
+
+    Raises:
+        ValueError: As the functions of :mod:`prime_dali.evaluation.scores`.
+    """
+    what = {name: getattr(classifier, name) for name in ("source", "name", "num_classes", "stem", "mean", "std", "size",
+                                                         "resize")}  # fmt: skip
+    what |= {name: classifier.details[name] for name in ("epoch", "config") if name in classifier.details}
+    device = torch.cuda.get_device_name() if str(settings.get("device")).startswith("cuda") else platform.processor()
+    return {
+        "format": FORMAT, "version": VERSION, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "dataset": dataset, "classifier": what, "settings": dict(settings) | {"hardware": device or platform.machine()},
+        "versions": {
+            "prime-dali": __version__, "python": platform.python_version(), "torch": torch.__version__,
+            "torchvision": torchvision.__version__, "pillow": PIL.__version__, "numpy": np.__version__,
+        },
+        "sets": {name: _set(sets[name], counts[name], rules.get(name)) for name in counts},
+    }  # fmt: skip
+
+
+def _set(what: Any, counts: Any, rule: Rule | None) -> dict[str, Any]:
+    if rule is None:
+        out = {"images": counts.images, "correct": counts.correct, "accuracy": counts.accuracy}
+        return out | ({"masked_to_classes": len(np.unique(what.labels))} if what.masked else {})
+    accuracies = {c: {s: count.accuracy for s, count in row.items()} for c, row in counts.items()}
+    given = {"corruptions": what.counted, "partial": bool(rule.missing)}
+    return {
+        "folder": str(what.folder), "regenerated": what.manifest is not None, "manifest": what.manifest,
+        "counted": list(what.counted), "missing": list(rule.missing),
+        "images": {c: {s: count.images for s, count in row.items()} for c, row in counts.items()},
+        "correct": {c: {s: count.correct for s, count in row.items()} for c, row in counts.items()},
+        "accuracy": accuracies,
+        "scores": {
+            "corruption_accuracy": scores.corruption_accuracy(accuracies, **given),
+            "by_corruption": scores.by_corruption(accuracies, [*what.counted, *what.extra], partial=True),
+            "by_severity": scores.by_severity(accuracies, **given),
+            "by_group": scores.by_group(accuracies, partial=True),
+            "mce": rule.mce(accuracies, what.counted), "normalisation": rule.normalisation,
+        },
+    }  # fmt: skip
+
+
+def read_reference(path: Path, name: str) -> scores.Accuracies:
+    """Accuracies on the set ``name`` of a ``results.json``.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: It is no results file, or has no such set.
+    """
+    try:
+        content = json.loads(path.read_text())
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}")
+        accuracies = content["sets"][name]["accuracy"]
+        return {c: {int(s): float(a) for s, a in row.items()} for c, row in accuracies.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: expected results.json of prime-dali evaluate with {name} ({error!r})") from error
+
+
+def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write ``results.json``, ``results.csv``, ``results.md`` and a PNG a benchmark of corruptions; their paths."""
+    texts = {
+        "results.json": json.dumps(results, indent=1, default=str) + "\n",
+        "results.csv": _csv(results),
+        "results.md": markdown(results) + "\n",
+    }
+    for name, text in texts.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_text(text)
+    pictures = [folder / f"{name}.png" for name, content in results["sets"].items() if "scores" in content]
+    for path in pictures:
+        _bars(results, path.stem, path)
+    return [*(folder / name for name in texts), *pictures]
+
+
+def _csv(results: Mapping[str, Any]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["set", "regenerated", "corruption", "severity", "images", "correct", "accuracy"])
+    for name, content in results["sets"].items():
+        if "scores" not in content:
+            writer.writerow([name, False, "", "", content["images"], content["correct"], content["accuracy"]])
+            continue
+        for corruption, row in content["accuracy"].items():
+            for severity, accuracy in row.items():
+                numbers = (content[what][corruption][severity] for what in ("images", "correct"))
+                writer.writerow([name, content["regenerated"], corruption, severity, *numbers, accuracy])
+    return out.getvalue()
+
+
+def markdown(results: Mapping[str, Any]) -> str:
+    """The tables, in per cent, as Markdown that is also good to read in a terminal."""
+    what, settings, dataset = results["classifier"], results["settings"], results["dataset"]
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    lines = [
+        f"# {what['name']}, {what['num_classes']} classes" + (f", on {dataset}" if dataset else ""), "",
+        f"- {what['source']}" + (f", epoch {what['epoch']}" if "epoch" in what else ""),
+        f"- images normalised by mean {_numbers(what['mean'])} and standard deviation {_numbers(what['std'])}",
+        f"- {settings['hardware']}, {settings['precision']}, batches of {settings['batch']}; {results['date']}",
+        f"- {versions}",
+    ]  # fmt: skip
+    if settings["bn_adapt"]:
+        given = settings["bn_adapt"]
+        lines.append(
+            f"- batch norm adapted to images of each set: N = {given['N']}, n = {given['n']}, "
+            f"drawn anew for each with seed {given['seed']}"
+        )
+    for name, content in results["sets"].items():
+        if content.get("masked_to_classes"):
+            lines.append(f"- {_HEADINGS[name]}: only its {content['masked_to_classes']} classes can be answers")
+        if content.get("missing"):
+            lines.append(
+                f"- {_HEADINGS[name]}: PARTIAL, means of what is there; missing: {'; '.join(content['missing'])}"
+            )
+        if "scores" in content:
+            made = "" if content["regenerated"] else "; as found, without a manifest.json"
+            sizes = {images for row in content["images"].values() for images in row.values()}
+            several = "" if len(sizes) == 1 else ", of UNEQUAL parts"
+            images = " to ".join(f"{size:,}" for size in sorted({min(sizes), max(sizes)}))
+            lines.append(f"- {_heading(name, content)}: {images} images a corruption and severity{several}{made}")
+    for row in reported.of(dataset)[:1]:
+        lines.append(f'- "reported": {reported.SOURCE}, {row.network}; not measured')
+    lines += [f"- {row.method}, reported: {row.note}" for row in reported.of(dataset) if row.note]
+    lines += ["", "## Accuracy, %", "", _summary(results), ""]
+    for name, content in results["sets"].items():
+        if "scores" in content:
+            lines += _tables(name, content, dataset)
+    return "\n".join(lines).rstrip()
+
+
+def _summary(results: Mapping[str, Any]) -> str:
+    sets, dataset = results["sets"], results["dataset"]
+    given = results["settings"]["bn_adapt"]
+    header, measured, keys = [""], ["measured, adapted" if given else "measured"], []
+    for name, content in sets.items():
+        if "scores" not in content:
+            header.append(_HEADINGS[name])
+            measured.append(_percent(content["accuracy"]))
+            keys.append(name)
+            continue
+        header.append(f"{_heading(name, content)} mean")
+        measured.append(_percent(content["scores"]["corruption_accuracy"]))
+        keys.append(name)
+        if not name.endswith("c-bar"):
+            header.append(f"mCE, normalisation {content['scores']['normalisation']}")
+            mce = content["scores"]["mce"]
+            measured.append("-" if mce is None else f"{mce:.2f}")
+            keys.append(f"mce {content['scores']['normalisation']}")
+    rows = [measured]
+    for row in reported.of(dataset):
+        known = {
+            "clean": row.clean, "cifar-c": row.mean, "imagenet-c": row.mean, f"mce {row.normalisation}": row.mce,
+            "imagenet-c-bar": row.c_bar_mean, "imagenet-r": row.imagenet_r, "stylized": row.stylized,
+        }  # fmt: skip
+        if any(known.get(key) is not None for key in keys):
+            rows.append([f"{row.method}, reported", *(_reported(known.get(key)) for key in keys)])
+    for preset, numbers in adaptation.PRESETS.items():
+        if given and dataset == "ImageNet-100" and (given["N"], given["n"]) == numbers:
+            rows += [
+                [f"{method}, adapted ({preset}), reported",
+                 *(_reported(accuracy[preset]) if key == "imagenet-c" else "-" for key in keys)]
+                for method, accuracy in reported.ADAPTED.items()
+            ]  # fmt: skip
+    return _table(header, rows)
+
+
+def _tables(name: str, content: Mapping[str, Any], dataset: str | None) -> list[str]:
+    heading, found = _heading(name, content), content["scores"]
+    rows = _reported_on(name, dataset)
+    header = ["corruption", *map(str, SEVERITIES), "mean", "error", *(f"{method}, reported" for method in rows)]
+    cells = []
+    for corruption, mean in found["by_corruption"].items():
+        accuracies = content["accuracy"][corruption]
+        cells.append([
+            corruption if corruption in content["counted"] else f"{corruption} (not counted)",
+            *(_percent(accuracies.get(s)) for s in SEVERITIES), _percent(mean), _percent(1 - mean),
+            *(_reported(row.get(corruption)) for row, _ in rows.values()),
+        ])  # fmt: skip
+    mean = found["corruption_accuracy"]
+    cells.append([
+        "mean", *(_percent(found["by_severity"].get(s)) for s in SEVERITIES), _percent(mean), _percent(1 - mean),
+        *(_reported(average) for _, average in rows.values()),
+    ])  # fmt: skip
+    out = [f"## {heading}, by corruption and severity, %", "", _table(header, cells), ""]
+    severities = [["measured", *(_percent(found["by_severity"].get(s)) for s in SEVERITIES)]]
+    if not name.endswith("c-bar"):
+        severities += [[f"{row.method}, reported", *(_reported(row.severities[s]) for s in SEVERITIES)]
+                       for row in reported.of(dataset)]  # fmt: skip
+    out += [f"## {heading}, by severity, %", "", _table(["", *map(str, SEVERITIES)], severities), ""]
+    if found["by_group"]:
+        groups = [["measured", *map(_percent, found["by_group"].values())]]
+        out += [f"## {heading}, by group, %", "", _table(["", *found["by_group"]], groups), ""]
+    return out
+
+
+def _reported_on(name: str, dataset: str | None) -> dict[str, tuple[Mapping[str, float], float | None]]:
+    """What the paper reports on this benchmark: by method, the accuracy by corruption, and the mean."""
+    if name.endswith("c-bar"):
+        return {row.method: (row.c_bar, row.c_bar_mean) for row in reported.of(dataset) if row.c_bar}
+    return {row.method: (row.corruptions, row.mean) for row in reported.of(dataset)}
+
+
+def _bars(results: Mapping[str, Any], name: str, path: Path) -> None:
+    """Bars of what was measured per corruption, and marks of what the paper reports."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    content = results["sets"][name]
+    means = content["scores"]["by_corruption"]
+    figure = Figure(figsize=(2.5 + 0.6 * len(means), 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    places = np.arange(len(means))
+    bars = axes.bar(places, [100 * mean for mean in means.values()], color="lightsteelblue", zorder=2)
+    rows = _reported_on(name, results["dataset"])
+    marks = [
+        axes.scatter(places + shift, [row.get(c, np.nan) for c in means], marker=marker, s=26, zorder=3)
+        for marker, shift, (row, _) in zip("Xsv^Do", np.linspace(-0.3, 0.3, len(rows)), rows.values(), strict=False)
+    ]
+    axes.set_xticks(places, [c.replace("_", " ") for c in means], rotation=40, ha="right")
+    axes.set(ylim=(0, 100), ylabel="accuracy, %")
+    axes.grid(axis="y", alpha=0.3)
+    total = 100 * content["scores"]["corruption_accuracy"]
+    axes.set_title(f"{results['classifier']['name']} on {_heading(name, content)}: mean {total:.1f} %", fontsize=11)
+    handles: list[Any] = [bars, *marks]
+    figure.legend(
+        handles, ["measured", *(f"{method} (reported)" for method in rows)], loc="outside right upper", fontsize=8
+    )
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=130)
+
+
+def _heading(name: str, content: Mapping[str, Any]) -> str:
+    """The set's name; every number from a regenerated one is to be labelled so."""
+    return _HEADINGS[name] + (" (regenerated)" if content["regenerated"] else "")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = [cells[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells[1:], widths[1:], strict=True))]
+        return f"| {' | '.join(aligned)} |"
+
+    rule = "|".join(["", "-" * (widths[0] + 2), *("-" * (w + 1) + ":" for w in widths[1:]), ""])
+    return "\n".join([line(header), rule, *map(line, rows)])
+
+
+def _percent(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{100 * accuracy:.2f}"
+
+
+def _reported(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return "(" + ", ".join(f"{value:.4g}" for value in values) + ")"

@@ -1,0 +1,168 @@
+"""Scores of corruption benchmarks (docs/EVALUATION.md, "Scores"), from accuracies per corruption and severity."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from .. import _arguments
+from .names import CORRUPTIONS, GROUPS, SEVERITIES
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many images of a set a network gets right."""
+
+    correct: int
+    images: int
+
+    @property
+    def accuracy(self) -> float:
+        """In [0, 1]."""
+        return self.correct / self.images
+
+
+Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]]"]
+"""By name of the set; of a benchmark of corruptions by corruption and severity."""
+
+Accuracies = Mapping[str, Mapping[int, float]]
+"""Accuracy in [0, 1] by corruption and severity."""
+
+NORMALISATIONS = ("none", "alexnet", "standard")
+"""What the error of each corruption is divided by in the mCE: 1, AlexNet's, or that of a standardly trained network."""
+
+ALEXNET_ERRORS = dict(zip(CORRUPTIONS, (
+    0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816, 0.826572, 0.819324, 0.564592,
+    0.853204, 0.646056, 0.717840, 0.606500,
+), strict=True))  # fmt: skip
+"""Mean errors over the five severities of ImageNet-C (Hendrycks and Dietterich, 2019)."""
+
+
+def missing(accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS) -> list[str]:
+    """What ``accuracies`` lacks of five severities of each of ``corruptions``, in words."""
+    out = []
+    for corruption in corruptions:
+        lacking = [s for s in SEVERITIES if s not in accuracies.get(corruption, {})]
+        if len(lacking) == len(SEVERITIES):
+            out.append(corruption)
+        elif lacking:
+            out.append(f"{corruption} severity {', '.join(map(str, lacking))}")
+    return out
+
+
+def check_complete(accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS) -> None:
+    """ValueError that names what is missing of five severities of each of ``corruptions``."""
+    lacking = missing(accuracies, corruptions)
+    if lacking:
+        raise ValueError(
+            f"accuracies: expected {len(corruptions)} corruptions x {len(SEVERITIES)} severities for a mean, "
+            f"missing: {'; '.join(lacking)} (partial: the mean of what is there)"
+        )
+
+
+def corruption_accuracy(
+    accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS, *, partial: bool = False
+) -> float:
+    """Mean over corruptions and severities, in [0, 1].
+
+    Args:
+        accuracies: At least those of ``corruptions``; others do not count.
+        corruptions: What the mean is over.
+        partial: Take the mean over what is there where some are missing.
+
+    Raises:
+        ValueError: A corruption or a severity is missing, and not ``partial``; it is named. Or all are missing.
+    """
+    return _mean(accuracies, corruptions, SEVERITIES, partial)
+
+
+def by_corruption(
+    accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS, *, partial: bool = False
+) -> dict[str, float]:
+    """Mean over the severities of each corruption; arguments and errors as :func:`corruption_accuracy`.
+
+    With ``partial``, a corruption without any severity is left out.
+    """
+    return {c: _mean(accuracies, [c], SEVERITIES, partial) for c in _there(accuracies, corruptions, partial)}
+
+
+def by_severity(
+    accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS, *, partial: bool = False
+) -> dict[int, float]:
+    """Mean over the corruptions of each severity; arguments and errors as :func:`corruption_accuracy`.
+
+    With ``partial``, a severity without any corruption is left out.
+    """
+    if not partial:
+        check_complete(accuracies, corruptions)
+    there = [s for s in SEVERITIES if any(s in accuracies.get(c, {}) for c in corruptions)]
+    return {s: _mean(accuracies, corruptions, [s], True) for s in there}
+
+
+def by_group(accuracies: Accuracies, *, partial: bool = False) -> dict[str, float]:
+    """Mean over the corruptions of each of the paper's four groups; errors as :func:`corruption_accuracy`.
+
+    With ``partial``, a group without any corruption is left out.
+    """
+    there = [g for g, inside in GROUPS.items() if not partial or any(accuracies.get(c) for c in inside)]
+    return {g: _mean(accuracies, GROUPS[g], SEVERITIES, partial) for g in there}
+
+
+def mean_corruption_error(
+    accuracies: Accuracies,
+    normalisation: str,
+    reference: Accuracies | None = None,
+    corruptions: Sequence[str] = CORRUPTIONS,
+    *,
+    partial: bool = False,
+) -> float:
+    """``mCE = 100 * mean over c of (sum over s of E[c, s] / sum over s of E_reference[c, s])``, E = 1 - accuracy.
+
+    Args:
+        accuracies, corruptions: As for :func:`corruption_accuracy`.
+        normalisation: ``"none"``: E_reference is 1. ``"alexnet"``: :data:`ALEXNET_ERRORS`. ``"standard"``: that of
+            ``reference``.
+        reference: Of a standardly trained network on the same benchmark; for ``"standard"`` alone.
+        partial: Take the mean over the corruptions that have all five severities.
+
+    Returns:
+        Per cent; 100 is as good as the reference, or always wrong without one.
+
+    Raises:
+        ValueError: As :func:`corruption_accuracy`; an unknown normalisation; corruptions that the reference lacks or
+            makes no error on.
+    """
+    if normalisation not in NORMALISATIONS:
+        raise ValueError(_arguments.unknown("normalisation", normalisation, NORMALISATIONS))
+    if (reference is None) == (normalisation == "standard"):
+        got = "none" if reference is None else "one"
+        raise ValueError(f"reference: expected with normalisation 'standard', and only then, got {got}")
+    if partial:
+        corruptions = [c for c in corruptions if not missing(accuracies, [c])]
+        if not corruptions:
+            raise ValueError("accuracies: expected a corruption with all five severities, got none")
+    errors = {c: 1 - accuracy for c, accuracy in by_corruption(accuracies, corruptions).items()}
+    if normalisation == "none":
+        divisors: Mapping[str, float] = dict.fromkeys(corruptions, 1.0)
+    elif normalisation == "alexnet":
+        divisors = ALEXNET_ERRORS
+    else:
+        assert reference is not None
+        divisors = {c: 1 - a for c, a in by_corruption(reference, corruptions).items()}
+    unfit = [c for c in corruptions if not divisors.get(c, 0) > 0]
+    if unfit:
+        raise ValueError(f"normalisation: expected {normalisation!r} to have an error on {', '.join(unfit)}, got none")
+    return 100 * sum(errors[c] / divisors[c] for c in corruptions) / len(corruptions)
+
+
+def _there(accuracies: Accuracies, corruptions: Sequence[str], partial: bool) -> Sequence[str]:
+    return [c for c in corruptions if accuracies.get(c)] if partial else corruptions
+
+
+def _mean(accuracies: Accuracies, corruptions: Sequence[str], severities: Collection[int], partial: bool) -> float:
+    if not partial:
+        check_complete(accuracies, corruptions)
+    cells = [accuracies[c][s] for c in corruptions for s in severities if s in accuracies.get(c, {})]
+    if not cells:
+        raise ValueError(f"accuracies: expected some of {', '.join(corruptions)}, got none")
+    return sum(cells) / len(cells)
