@@ -159,7 +159,7 @@ def test_a_run_and_what_it_leaves(whole: Path) -> None:
 
 
 def test_a_small_set_is_learned(cifar: Path, tmp_path: Path) -> None:
-    run(cifar, tmp_path, "--method", "standard", "--epochs", "8", "--lr", "0.3")
+    run(cifar, tmp_path, "--method", "standard", "--network", "resnet18", "--epochs", "8", "--lr", "0.3")
     found = losses(tmp_path)
     assert found[-1][1] < 0.9 * found[0][1]
 
