@@ -89,12 +89,13 @@ class CifarData:
         epoch, place = divmod(step, self.steps)
         while True:
             numbers, rows, columns, flips = self._epoch(epoch)
+            when = torch.tensor(epoch, device=self.ranks.device)  # a new int would compile AugMix again
             for i in range(place, self.steps):
                 part = slice(i * self.config.batch + begin, i * self.config.batch + begin + share)
                 index = numbers[part]
                 y, x = rows[part, None] + span, columns[part, None] + span
                 crops = self._images[index[:, None, None], y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
-                yield self._augment(crops, index, epoch, flip=flips[part]), self._labels[index]
+                yield self._augment(crops, index, when, flip=flips[part]), self._labels[index]
             epoch, place = epoch + 1, 0
 
     def _epoch(self, epoch: int) -> list[torch.Tensor]:
