@@ -178,10 +178,11 @@ class FolderData:
     def batches(self, step: int) -> Iterator[Batch]:
         """This process's part of every step, without an end; from ``step`` on if :meth:`restore` was told so."""
         while True:
+            epoch = self._train.epoch
             for images, labels, index in self._train:
                 if self._augment is not None:
                     assert isinstance(images, torch.Tensor)
-                    yield self._augment(images, index, self._train.epoch), labels
+                    yield self._augment(images, index, epoch), labels
                 else:
                     views = torch.cat(images) if isinstance(images, tuple) else images
                     yield views.to(self._dtype), labels

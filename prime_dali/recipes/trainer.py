@@ -117,7 +117,7 @@ class Trainer:
                 return jsd_loss(logits, labels, config.jsd_weight)
             return cross_entropy(logits.float(), labels)
 
-        model: nn.Module = self.network
+        model: Any = self.network
         if self.ranks.world > 1:
             model = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device.index])
         if not config.compile:

@@ -1,0 +1,133 @@
+"""Training on folders of photographs, through DALI: the ImageNet recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+
+from prime_dali.recipes import checkpoint, train
+from prime_dali.recipes.data import listed
+from prime_dali.recipes.ranks import Ranks
+from prime_dali.recipes.trainer import Trainer
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
+SMALL = [
+    "--recipe=imagenet", "--weights=", "--network=shufflenet_v2_x0_5", "--no-compile", "--batch=6", "--epochs=2",
+    "--log-every=2", "--size=32", "--resize=36", "--workers=1", "--lr=0.2", "--warmup=0.3", "--device=cpu",
+]  # fmt: skip
+
+
+def make_tree(root: Path, photo: np.ndarray, classes: str = "abc", images: int = 6) -> Path:
+    for i, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        for k in range(images):
+            Image.fromarray(np.roll(photo[80 * i : 80 * i + 80, 40 * k : 40 * k + 90], k, -1)).save(
+                root / name / f"{k}.jpg"
+            )
+    return root
+
+
+@pytest.fixture(scope="module")
+def photo() -> np.ndarray:
+    skimage = pytest.importorskip("skimage", reason="scikit-image is not installed")
+    return skimage.data.chelsea()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, photo: np.ndarray) -> Path:
+    root = tmp_path_factory.mktemp("folders")
+    make_tree(root / "train", photo)
+    make_tree(root / "val", photo[:, ::-1], images=3)
+    return root
+
+
+def start(data: Path, out: Path, *more: str, ranks: Ranks = ALONE) -> Trainer:
+    return Trainer(train.read(["--data", str(data), "--out", str(out), *SMALL, *more]), ranks, lambda line: None)
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    return [(line["step"], line["loss"]) for line in checkpoint.read_log(folder) if "loss" in line]
+
+
+@pytest.mark.parametrize("method", ["standard", "prime --jsd", "augmix --jsd"])
+def test_continues_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, method: str) -> None:
+    arguments = ["--method", *method.split()]
+    whole = start(data, tmp_path / "whole", *arguments)
+    assert whole.run().finished
+    assert (whole.steps, whole.total) == (3, 6)
+    assert [line["images"] for line in checkpoint.read_log(tmp_path / "whole") if "accuracy" in line] == [9, 9]
+    stopped = start(data, tmp_path / "parts", *arguments)
+    stopped._stopping = True
+    assert stopped.run().step == 2
+    assert start(data, tmp_path / "parts", *arguments).run().finished
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+def test_the_network_sees_what_the_pipeline_is_told(data: Path, tmp_path: Path) -> None:
+    """Three views, normalised; with PRIME of no strength, and with AugMix left out, all of them are the clean image."""
+    trainer = start(data, tmp_path, "--method", "prime", "--jsd", "--alpha", "0")
+    images, labels = next(trainer.data.batches(0))
+    assert images.shape == (18, 3, 32, 32)
+    assert len(labels) == 6
+    torch.testing.assert_close(images[:6], images[6:12], atol=2e-5, rtol=0)
+    plain, same = next(start(data, tmp_path, "--method", "standard").data.batches(0))
+    assert torch.equal(labels, same)
+    torch.testing.assert_close(images[:6], plain, atol=2e-5, rtol=0)
+
+
+def test_deepaugment_is_a_concatenation(data: Path, tmp_path: Path, photo: np.ndarray) -> None:
+    trees = [make_tree(tmp_path / name, photo // divisor, images=4) for name, divisor in (("EDSR", 2), ("CAE", 3))]
+    trainer = start(data, tmp_path / "out", "--deepaugment", *map(str, trees))
+    assert trainer.steps == (18 + 12 + 12) // 6
+    (trees[1] / "c").rename(trees[1] / "d")
+    with pytest.raises(ValueError, match="CAE: expected the class folders of train; missing: c; not in train: d"):
+        start(data, tmp_path / "out", "--deepaugment", *map(str, trees))
+
+
+def test_bad_folders(data: Path, tmp_path: Path, photo: np.ndarray) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"train: expected one folder of pictures a class here, .* image-net.org"
+    ):
+        start(tmp_path / "nowhere", tmp_path / "out")
+    make_tree(tmp_path / "train", photo)
+    make_tree(tmp_path / "val", photo, classes="abd")
+    with pytest.raises(ValueError, match="val: expected the class folders of train; missing: c; not in train: d"):
+        start(tmp_path, tmp_path / "out")
+    with pytest.raises(ValueError, match="expected 100 class folders, or ImageNet's 1,000, for in100, got 3"):
+        start(data, tmp_path / "out", "--recipe", "in100")
+    assert not (tmp_path / "out").exists()
+
+
+def test_imagenet_100_is_every_tenth_class(tmp_path: Path) -> None:
+    for i in range(1000):
+        (tmp_path / f"n{i:08d}").mkdir()
+        (tmp_path / f"n{i:08d}" / "0.jpg").touch()
+    files, labels, classes = listed(tmp_path, "in100")
+    assert classes == tuple(f"n{i:08d}" for i in range(0, 1000, 10))
+    assert labels == list(range(100))
+    assert [Path(f).parent.name for f in files] == list(classes)
+
+
+def test_a_broken_file_is_replaced(tmp_path: Path, photo: np.ndarray, caplog: pytest.LogCaptureFixture) -> None:
+    make_tree(tmp_path / "train", photo)
+    make_tree(tmp_path / "val", photo, images=2)
+    (tmp_path / "train" / "a" / "0.jpg").write_bytes(b"no picture")
+    assert start(tmp_path, tmp_path / "out").run().finished
+    assert "a/0.jpg" in caplog.text
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_see_every_image_once(data: Path, tmp_path: Path, world: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prime_dali.recipes.trainer.DistributedDataParallel", lambda model, **_: model)
+        parts = [start(data, tmp_path, ranks=Ranks(rank, world, torch.device("cpu"))) for rank in range(world)]
+    seen = sorted(n for part in parts for batch in part.data._train for n in batch.indices.tolist())
+    assert seen == list(range(18))
+    assert sum(len(labels) for part in parts for _, labels in part.data.validation()) == 9
