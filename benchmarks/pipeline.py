@@ -60,6 +60,7 @@ NOTES = {
     "auto": "DALI's auto_augment, policy image_net",
     "official": "the authors' code in fn.torch_python_function",
 }
+SETTLE = 6  # batches of a round before the clock starts: some were made ahead while the others had their turns
 Augment = Callable[[Any], Any]  # of cropped uint8 HWC images
 
 
@@ -131,6 +132,8 @@ def build(augment: Augment, options: argparse.Namespace) -> Any:
 
 def round_of(pipeline: Any, options: argparse.Namespace) -> float:
     """Images per second over ``--seconds`` at least, waiting for the last batch."""
+    for _ in range(SETTLE):
+        pipeline.run()
     batches, start = 0, time.perf_counter()
     while True:
         pipeline.run()
