@@ -342,7 +342,7 @@ def test_wnids_of_networks_that_do_not_say_them(monkeypatch: pytest.MonkeyPatch,
 
 
 def norm(mean: float, variance: float) -> nn.BatchNorm2d:
-    layer = nn.BatchNorm2d(1, eps=0.0)
+    layer = nn.BatchNorm2d(1, eps=1e-30)
     layer.running_mean.fill_(mean)
     layer.running_var.fill_(variance)
     return layer.eval()
@@ -403,7 +403,7 @@ def test_counting_with_adaptation() -> None:
     """All images are 100 brighter than in training, and adaptation with N = 0 undoes it."""
     labels = np.array([0, 1, 2, 3] * 2)
     brighter = gray(labels) + 100
-    layer = nn.BatchNorm2d(3, eps=0.0, affine=False)
+    layer = nn.BatchNorm2d(3, eps=1e-30, affine=False)
     layer.running_mean.fill_(30 / 255)  # of the values 0, 20, 40, 60
     layer.running_var.fill_(500 / 255**2)
     scale = nn.Conv2d(3, 3, 1, groups=3)
