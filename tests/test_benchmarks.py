@@ -239,3 +239,36 @@ def test_a_gpu_that_is_not_there(name: str, script: Callable[[str], ModuleType],
         script(name).main(["--device", "cuda"])
     assert stopped.value.code == 2
     assert "argument --device: expected a CUDA device" in capsys.readouterr().err
+
+
+def test_scaling_counts_processes(script: Callable[[str], ModuleType]) -> None:
+    """Twice the processes at 1.5 times the rate is an efficiency of 0.75."""
+    scaling = script("scaling")
+    lines = scaling.table([
+        {"processes": 1, "rates": [90.0, 100.0, 120.0], "error": ""},
+        {"processes": 2, "rates": [150.0], "error": ""},
+        {"processes": 4, "rates": [], "error": "why"},
+    ]).splitlines()  # fmt: skip
+    assert [line.split() for line in lines] == [
+        ["processes", "images/s", "min", "max", "efficiency"], ["1", "100", "90.0", "120", "1.000"],
+        ["2", "150", "150", "150", "0.750"], ["4", "failed"], ["4", "processes:", "why"],
+    ]  # fmt: skip
+
+
+@pytest.mark.timeout(200)
+def test_scaling_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    images = make_images(64, 32, 32, torch.uint8).flatten(1)
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        torch.cat([(torch.arange(64) % 10).to(torch.uint8)[:, None], images], 1).numpy().tofile(
+            tmp_path / f"{name}.bin"
+        )
+    out = run(
+        "scaling", "--processes", 2, "--batch", 8, "--steps", 16, "--json", tmp_path / "s.json", "--", "--data", tmp_path, "--method", "standard",
+        "--network", "shufflenet_v2_x0_5", "--stem", "imagenet", "--no-compile",
+    )  # fmt: skip
+    assert [line.split()[0] for line in out.splitlines()] == ["processes", "2"]
+    found = json.loads((tmp_path / "s.json").read_text())["results"]
+    assert [len(r["rates"]) for r in found] == [7]
+    assert all(rate > 0 for r in found for rate in r["rates"])
