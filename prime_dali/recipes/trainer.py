@@ -74,7 +74,7 @@ class Trainer:
         low = config.precision == "bfloat16" or (config.precision == "auto" and cuda)
         self.dtype = torch.bfloat16 if low else torch.float32
         self.data: CifarData | FolderData = (CifarData if config.is_cifar else FolderData)(config, ranks, self.dtype)
-        self.classifier = self._classifier()
+        self.classifier = self._classifier(config.weights if state is None else "")
         self.network = self.classifier.network.to(ranks.device).to(memory_format=torch.channels_last)
         self._parameters = list(self.network.parameters())  # walking the modules takes a tenth of a small step
         self.optimizer = torch.optim.SGD(
@@ -100,10 +100,10 @@ class Trainer:
         self._bar: Any = None
         self._curves: Any = None
 
-    def _classifier(self) -> networks.Classifier:
+    def _classifier(self, weights: str) -> networks.Classifier:
         config, classes = self.config, self.data.classes
-        if config.weights:
-            classifier = networks.load(config.weights, name=config.network, num_classes=len(classes), stem=config.stem)
+        if weights:
+            classifier = networks.load(weights, name=config.network, num_classes=len(classes), stem=config.stem)
         else:
             network = networks.create(config.network, len(classes), config.stem)
             classifier = networks.Classifier(network, config.network, len(classes), config.stem)
