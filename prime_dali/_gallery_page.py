@@ -113,16 +113,17 @@ def _strips(
     before: gallery.Column = ("before", [(photo, "") for photo in photos])
     after = gallery.samples(photos, config, seed, 1)[0]
     whole = photos[:details]
-    rows: list[tuple[str, list[gallery.Column]]] = []
+    rows: dict[str, list[gallery.Column]] = {}
     if whole:
-        rows.append(("Before, and samples of PRIME", [before, *gallery.samples(whole, config, seed)]))
+        rows["Samples of PRIME"] = gallery.samples(whole, config, seed)
         for name in config.primitives:
-            rows.append((f"{name.capitalize()} alone, by strength", gallery.strengths(whole, config, name, seed)))
+            rows[f"{name.capitalize()} alone, by part of its largest amplitude"] = gallery.strengths(
+                whole, config, name, seed
+            )
         for view in range(gallery.SAMPLES):
-            title = f"Severity by alpha, sample {view + 1}"
-            rows.append((title, gallery.severities(whole, config, seed, view)))
+            rows[f"Severity by alpha, sample {view + 1}"] = gallery.severities(whole, config, seed, view)
     for i in range(len(whole)):
-        yield [(title, _figures(columns, i)) for title, columns in rows]
+        yield [(title, _figures([before, *columns], i)) for title, columns in rows.items()]
     for i in range(len(whole), len(photos)):
         yield [("", _figures([before, ("after", after[1])], i))]
 

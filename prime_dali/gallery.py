@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SAMPLES = 3  # full PRIME samples of each photograph
-FRACTIONS = (0.25, 0.5, 0.75, 1.0)  # of a primitive's range of strengths
+FRACTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of a primitive's largest amplitude
 ALPHAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 MAX_ROWS = 64  # photographs in a PNG
 _CELL = 2.3  # inches
@@ -90,8 +90,8 @@ def save_gallery(
         path: Where to write; replaced only when the picture is complete.
         seed: Names the draws: photograph ``i`` has index ``i``.
         figure: ``"overview"``: each primitive alone (one slot, no blend), and samples of the whole. ``"strengths"``:
-            each primitive at parts of its range. ``"alpha"``: one sample at several alphas. ``"pairs"``: before and
-            after.
+            each primitive at parts of its largest amplitude. ``"alpha"``: one sample at several alphas. ``"pairs"``:
+            before and after.
 
     Raises:
         ValueError: No such figure, or too many photographs.
@@ -145,28 +145,29 @@ def severities(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, 
 
 
 def strengths(photos: list[NDArray[np.uint8]], config: PrimeConfig, name: str, seed: int) -> list[Column]:
-    """The primitive ``name`` at :data:`FRACTIONS` of its range: the same coefficients, scaled."""
+    """The primitive ``name`` at :data:`FRACTIONS` of its largest amplitude: the same coefficients, scaled."""
+    height, width = photos[0].shape[:2]
+    largest, band = _largest(config, name, height * width)
     columns = []
     for fraction in FRACTIONS:
-        slot = _slot(config, name, fraction, photos[0].shape[0] * photos[0].shape[1])
-        plan = Plan.build([[[slot]]] * len(photos), size=photos[0].shape[:2], filter_size=config.spectral_size,
-                          seed=seed)  # fmt: skip
-        columns.append((f"{name}, {fraction:.0%} of the range", _applied(photos, plan)))
+        slots: Any = [[[(name, fraction * config.alpha * largest, *band)]]] * len(photos)
+        plan = Plan.build(slots, size=(height, width), filter_size=config.spectral_size, seed=seed)
+        columns.append((f"{name} {fraction:.0%}", _applied(photos, plan)))
     return columns
 
 
-def _slot(config: PrimeConfig, name: str, fraction: float, pixels: int) -> Any:
-    """A slot of :meth:`Plan.build`: the primitive at a part of its range (docs/METHOD.md has the ranges)."""
+def _largest(config: PrimeConfig, name: str, pixels: int) -> tuple[float, tuple[int, ...]]:
+    """The largest amplitude drawn at alpha 1 (docs/METHOD.md), and the integers that go with it in a slot."""
     if name == "spectral":
-        return name, config.alpha * fraction * config.spectral_std_max
-    if name == "color":
-        return name, config.alpha * math.sqrt(fraction * config.color_variance_max), 1, config.max_band
+        return config.spectral_std_max, ()
     if name == "noise":
-        return name, config.alpha * fraction * (config.noise_std or 0)
+        assert config.noise_std is not None
+        return config.noise_std, ()
+    if name == "color":
+        return math.sqrt(config.color_variance_max), (1, config.max_band)
     cut = config.spatial_cut or min(5, config.spatial_cut_max)  # few modes show best what a displacement is
-    least = 1 / (math.pi * pixels * math.log(cut))
-    most = max(least, 4 / (math.pi**3 * cut**2 * math.log(cut)))
-    return name, config.alpha * math.sqrt(least + fraction * (most - least)), cut
+    temperature = max(1 / (math.pi * pixels), 4 / (math.pi**3 * cut**2)) / math.log(cut)
+    return math.sqrt(temperature), (cut,)
 
 
 _FIGURES: dict[str, Any] = {
