@@ -53,8 +53,9 @@ class Settings:
     """Of JPEG, 1 to 100; None: 95."""
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``: where PRIME runs."""
-    workers: int = 1
-    """Processes that read, augment and write; with CIFAR, threads."""
+    workers: int | None = None
+    """Processes that read, augment and write; with CIFAR, threads. None: one a core; with CUDA at most 16 processes,
+    as each takes some hundred MB of its memory."""
     on_error: str = "fail"
     """``skip``: a file that cannot be used is reported and left out."""
 
@@ -90,9 +91,10 @@ def pictures(settings: Settings) -> None:
         done = _done(folder)
         wanted = ((number, photo, _missing(settings, photo, done)) for number, photo in enumerate(photos))
         tasks = [task for task in wanted if task[2]]
-        threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(settings.workers, len(tasks))))
+        workers = max(1, min(settings.workers or 1, len(tasks)))
+        threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
-            _jobs.pool(settings.workers, len(tasks), _begin, (settings, threads)) as pool,
+            _jobs.pool(workers, len(tasks), _begin, (settings, threads)) as pool,
             _jobs.bar(len(photos) * settings.copies, "augment", len(done)) as bar,
             (folder / FILES).open("a", **_TEXT) as files,
         ):

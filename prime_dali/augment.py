@@ -26,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
         prog="prime-dali augment",
         description="Augment a folder of images, or CIFAR, before training. Copy K of SRC/CLASS/NAME.jpg becomes "
         "DST/CLASS/NAME-K.png. A run that was stopped goes on where it was; DST/manifest.json and DST/files.jsonl say "
-        "what was drawn.",
+        "what was drawn. Without --size every image keeps its size; without --preset the distributions are those of "
+        "imagenet, with --cifar those of cifar.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = out.add_argument
@@ -43,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add("--format", choices=tuple(SUFFIXES), default="png", help="png is exact")
     add("--quality", type=int, help="of JPEG, 1 to 100; None: 95")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where PRIME runs; auto: a GPU if it can")
-    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes; with --cifar: threads")
+    add("--workers", type=int, help="processes, with --cifar threads; None: one a core, with CUDA at most 16")
     add("--remake", action="store_true", help="make one picture again: a file of DST, or data_batch_1.bin:RECORD")
     return out
 
@@ -80,10 +81,11 @@ def run(settings: Settings) -> None:
 
 
 def _checked(settings: Settings) -> Settings:
-    """``settings`` with absolute paths, the configuration, the device and the quality filled in."""
+    """``settings`` with absolute paths, and device, workers and quality filled in."""
     _arguments.integer("copies", settings.copies, 1, 10_000)
     _arguments.seed(settings.seed)
-    _arguments.integer("workers", settings.workers, 1, 4096)
+    if settings.workers is not None:
+        _arguments.integer("workers", settings.workers, 1, 4096)
     for argument, value, known in (
         ("format", settings.format, tuple(SUFFIXES)),
         ("on_error", settings.on_error, ("fail", "skip")),
@@ -109,8 +111,12 @@ def _checked(settings: Settings) -> Settings:
         raise FileNotFoundError(f"{source}: expected a folder of images, found none")
     if destination.is_relative_to(source) or source.is_relative_to(destination):
         raise ValueError(f"destination: expected a folder beside the source {source}, got {destination}")
+    device, workers = _device(settings.device), settings.workers
+    if workers is None:
+        cores = len(os.sched_getaffinity(0))
+        workers = min(cores, 16) if device == "cuda" and settings.cifar is None else cores
     return dataclasses.replace(
-        settings, source=source, destination=destination, quality=quality, device=_device(settings.device)
+        settings, source=source, destination=destination, quality=quality, device=device, workers=workers
     )
 
 
@@ -136,8 +142,9 @@ def _device(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Made:
-    """What the manifest says of a file."""
+    """What the manifest in a folder says of a file."""
 
+    folder: Path
     manifest: dict[str, Any]
     entry: dict[str, Any]
     record: int
@@ -156,10 +163,10 @@ def _find(file: str | Path) -> _Made:
         if entry is None:
             raise ValueError(f"{folder / FILES}: expected a line for {path.relative_to(folder)}, found none")
         if manifest["cifar"] is None:
-            return _Made(manifest, entry, 0)
+            return _Made(folder, manifest, entry, 0)
         if not record.isdecimal() or int(record) >= entry["records"]:
             raise ValueError(f"file: expected {path}:RECORD, RECORD from 0 to {entry['records'] - 1}, got {file}")
-        return _Made(manifest, entry, int(record))
+        return _Made(folder, manifest, entry, int(record))
     except KeyError as error:
         raise ValueError(f"{folder}: not a folder of prime-dali augment (no {error})") from error
 
@@ -178,6 +185,8 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
     made = _find(file)
     manifest, entry = made.manifest, made.entry
     source = Path(manifest["source"]["path"])
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source}: not there; if it has moved, write so into {made.folder / _jobs.MANIFEST}")
     if manifest["cifar"] is None:
         path, number, copy = source / entry["source"], entry["number"], entry["copy"]
         if _copies.sha256(path) != entry["source_sha256"]:

@@ -123,6 +123,12 @@ def test_going_on(source: Path, tmp_path: Path) -> None:
     }
     assert sorted(lines(out), key=str) == sorted(listed, key=str)
 
+    with pytest.raises(FileNotFoundError, match=rf"{source}: not there; if it has moved, write so into {out}/manifest"):
+        augment.remake(out / "cat" / "a b-1.png")
+    manifest = (out / "manifest.json").read_text()
+    (out / "manifest.json").write_text(manifest.replace(json.dumps(str(source)), json.dumps(str(moved))))
+    np.testing.assert_array_equal(augment.remake(out / "cat" / "a b-1.png"), pixels(out / "cat" / "a b-1.png"))
+
     (out / "files.jsonl").write_text("{}}\n")
     with pytest.raises(ValueError, match=r"files.jsonl: line 1: not JSON"):
         augment.run(Settings(moved, out, settings.config, copies=2, device="cpu"))
