@@ -39,8 +39,8 @@ def find_photos(paths: list[Path]) -> list[Path]:
     return found
 
 
-def read_photo(path: Path, size: int) -> NDArray[np.uint8]:
-    """The centre square of a photograph, resized: RGB uint8 ``[size, size, 3]``.
+def read_photo(path: Path, size: int | None) -> NDArray[np.uint8]:
+    """The centre square of a photograph, resized: RGB uint8 ``[size, size, 3]``; None: all of it, ``[H, W, 3]``.
 
     Raises:
         PhotoError: The file is no image that Pillow reads.
@@ -49,7 +49,8 @@ def read_photo(path: Path, size: int) -> NDArray[np.uint8]:
 
     try:
         with Image.open(path) as image:
-            return np.asarray(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BICUBIC))
+            image = image.convert("RGB")
+            return np.asarray(image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise PhotoError(f"{path}: not a readable image ({error})") from error
 

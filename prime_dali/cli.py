@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from . import __version__, _arguments
-from .config import LAWS, MIXINGS, PrimeConfig, preset
+from . import __version__, _options
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
 _MODULES = {
+    "gallery": ("gallery", "what PRIME does, as a picture or as a page to search in"),
+    "augment": ("augment", "copies of a folder of images, or of CIFAR, made before training"),
     "train": ("recipes.train", "a robust classifier, by one of the paper's recipes"),
     "corrupt": ("evaluation.corrupt", "make a corruption benchmark of a clean test set"),
     "evaluate": ("evaluation.evaluate", "accuracy, corruption accuracy and mCE of a classifier, with tables"),
@@ -59,44 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
     demo.add_argument("--photos", type=Path, help="a folder; none: those of scikit-image and -learn")
-    demo.add_argument("--batch", type=_whole(1, 65536), default=32, help="images a batch")
-    demo.add_argument("--batches", type=_whole(1, 10**9), default=20, help="batches to time")
+    demo.add_argument("--batch", type=_options.whole(1, 65536), default=32, help="images a batch")
+    demo.add_argument("--batches", type=_options.whole(1, 10**9), default=20, help="batches to time")
     demo.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="where the pipeline runs")
-    _add_config(demo)
+    _options.add_config(demo)
     demo.set_defaults(run=_demo)
-
-    gallery = commands.add_parser(
-        "gallery", help="a picture of what PRIME does", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    gallery.add_argument("photos", type=Path, nargs="*", help="files and folders; none: those of the demo")
-    gallery.add_argument("--out", type=Path, default=Path("out/gallery.png"), help="the PNG to write")
-    _add_config(gallery)
-    gallery.set_defaults(run=_gallery)
     return parser
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            return _arguments.integer("value", int(text), low, high)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {high}, got {text!r}") from None
-
-    return parse
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--preset", choices=("imagenet", "cifar"), default="imagenet", help="the distributions")
-    parser.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
-    parser.add_argument("--law", choices=LAWS, help="law of spatial strengths; without it as --mixing implies")
-    parser.add_argument("--alpha", type=float, default=1.0, help="scale of every amplitude")
-    parser.add_argument("--size", type=_whole(8, _arguments.MAX_SIDE), default=224, help="side of the images, pixels")
-    parser.add_argument("--seed", type=_whole(0, 2**31 - 1), default=0, help="names all random draws")
-    parser.add_argument("--on-error", choices=("fail", "skip"), default="fail", help="what an unreadable photo does")
-
-
-def _config(options: argparse.Namespace) -> PrimeConfig:
-    return preset(options.preset).replace(mixing=options.mixing, spatial_law=options.law, alpha=options.alpha)
 
 
 def _doctor(options: argparse.Namespace) -> None:
@@ -112,33 +80,15 @@ def _build_dali_plugin(options: argparse.Namespace) -> None:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    from . import demo
+    from . import _jobs, demo
     from ._files import find_photos
 
     photos = find_photos([options.photos]) if options.photos else demo.shipped_photos()
     settings = demo.Settings(
-        config=_config(options), out=options.out, photos=photos, size=options.size, batch=options.batch,
+        config=_options.config(options), out=options.out, photos=photos, size=options.size, batch=options.batch,
         batches=options.batches, seed=options.seed, device=options.device, on_error=options.on_error,
     )  # fmt: skip
-    demo.run(settings, print, _tqdm())
-
-
-def _gallery(options: argparse.Namespace) -> None:
-    from . import demo, gallery
-    from ._files import find_photos, read_photos
-
-    found = find_photos(options.photos) if options.photos else demo.shipped_photos()
-    photos = read_photos(found, options.size, options.on_error, print)
-    gallery.save_gallery(list(photos.values()), _config(options), options.out, seed=options.seed)
-    print(f"wrote {options.out}")
-
-
-def _tqdm() -> Any:
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError("the progress bar needs tqdm: pip install 'prime-dali[demo]'") from error
-    return tqdm
+    demo.run(settings, print, _jobs.tqdm())
 
 
 if __name__ == "__main__":

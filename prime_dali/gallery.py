@@ -1,7 +1,10 @@
-"""Pictures of what PRIME does: each photograph as it is, under each primitive alone, and under full PRIME."""
+"""``prime-dali gallery``: what PRIME does to photographs, as a picture or as a page to search in."""
 
 from __future__ import annotations
 
+import argparse
+import math
+import os
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import arrays
-from ._files import replacing
+from . import _arguments, _options, arrays
+from ._files import find_photos, read_photos, replacing
 from .config import PrimeConfig
 from .plan import Plan
 
@@ -18,26 +21,87 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SAMPLES = 3  # full PRIME samples of each photograph
+FRACTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of a primitive's largest amplitude
+ALPHAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+MAX_ROWS = 64  # photographs in a PNG
 _CELL = 2.3  # inches
 
+Cell = tuple[NDArray[np.uint8], str]
+"""A picture, and in words what was drawn for it."""
+Column = tuple[str, list[Cell]]
+"""A heading, and a cell for each photograph."""
 
-def save_gallery(photos: list[NDArray[np.uint8]], config: PrimeConfig, path: Path, *, seed: int = 0) -> None:
-    """Write the gallery of ``photos`` as a PNG.
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    out = argparse.ArgumentParser(
+        prog="prime-dali gallery",
+        description="What PRIME does to photographs, as a PNG or as one HTML page.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = out.add_argument
+    add("photos", type=Path, nargs="*", help="files and folders; none: those of the demo")
+    add("--out", type=Path, help="the PNG to write; without --html: out/gallery.png")
+    add("--figure", choices=tuple(_FIGURES), default="overview", help="what the PNG shows")
+    add("--html", type=Path, help="a page to write: all photographs before and after, with a search by name")
+    add(
+        "--details", type=_options.whole(0, 10**6), default=12,
+        help="photographs that the page shows at every strength, the first ones",
+    )  # fmt: skip
+    _options.add_config(out)
+    return out
+
+
+def main(argv: list[str]) -> None:
+    """Parse ``argv`` and write the pictures.
+
+    Raises:
+        FileNotFoundError: There is no such photograph.
+        PhotoError: One cannot be read, and ``--on-error`` is ``fail``.
+        ValueError: A setting is none, or there are too many photographs for a PNG.
+        ImportError: A package for pictures is missing.
+    """
+    from . import _gallery_page, demo
+
+    options = parser().parse_args(argv)
+    config, out = _options.config(options), options.out
+    if out is None and options.html is None:
+        out = Path("out/gallery.png")
+    found = find_photos(options.photos) if options.photos else demo.shipped_photos()
+    photos = read_photos(found, options.size, options.on_error, print)
+    if out is not None:
+        save_gallery(list(photos.values()), config, out, seed=options.seed, figure=options.figure)
+        print(f"wrote {out}")
+    if options.html is not None:
+        top = os.path.commonpath([path.absolute().parent for path in photos])
+        named = {os.path.relpath(path.absolute(), top): photo for path, photo in photos.items()}
+        _gallery_page.save(named, config, options.html, seed=options.seed, details=options.details)
+        print(f"wrote {options.html}")
+
+
+def save_gallery(
+    photos: list[NDArray[np.uint8]], config: PrimeConfig, path: Path, *, seed: int = 0, figure: str = "overview"
+) -> None:
+    """Write the gallery of ``photos`` as a PNG, a row each.
 
     Args:
-        photos: uint8 ``[H, W, 3]``, all of one size.
-        config: The distributions. Each of its primitives is shown alone, one slot and no blend; then the whole.
+        photos: uint8 ``[H, W, 3]``, all of one size, at most 64.
+        config: The distributions.
         path: Where to write; replaced only when the picture is complete.
         seed: Names the draws: photograph ``i`` has index ``i``.
-    """
-    columns = [("original", [(photo, "") for photo in photos])]
-    for number, name in enumerate(config.primitives):
-        alone = config.replace(primitives=(name,), mixing="none", include_identity=False, random_depth=False,
-                               blend=None, depth=1)  # fmt: skip
-        columns.append((f"{name} alone", _augmented(photos, alone, seed, view=number)))
-    columns += [(f"PRIME, sample {view + 1}", _augmented(photos, config, seed, view=view)) for view in range(SAMPLES)]
+        figure: ``"overview"``: each primitive alone (one slot, no blend), and samples of the whole. ``"strengths"``:
+            each primitive at parts of its largest amplitude. ``"alpha"``: one sample at several alphas. ``"pairs"``:
+            before and after.
 
-    figure, axes = _grid(len(photos), len(columns), extra=0.85)
+    Raises:
+        ValueError: No such figure, or too many photographs.
+    """
+    if figure not in _FIGURES:
+        raise ValueError(_arguments.unknown("figure", figure, _FIGURES))
+    if len(photos) > MAX_ROWS:
+        raise ValueError(f"photos: expected at most {MAX_ROWS} in a PNG, got {len(photos)}; --html has room for more")
+    columns = [("original", [(photo, "") for photo in photos]), *_FIGURES[figure](photos, config, seed)]
+    picture, axes = _grid(len(photos), len(columns), extra=0.85)
     for column, (title, cells) in enumerate(columns):
         for row, (image, drawn) in enumerate(cells):
             axis = axes[row, column]
@@ -48,7 +112,7 @@ def save_gallery(photos: list[NDArray[np.uint8]], config: PrimeConfig, path: Pat
             axis.set_title("\n".join(lines), fontsize=5.5, loc="left", linespacing=1.1)
             if row == 0:
                 axis.annotate(title, (0.5, 1.42), xycoords="axes fraction", ha="center", fontsize=9, weight="bold")
-    _save(figure, path)
+    _save(picture, path)
 
 
 def save_batch(images: NDArray[np.uint8], path: Path, *, columns: int = 8) -> None:
@@ -60,15 +124,70 @@ def save_batch(images: NDArray[np.uint8], path: Path, *, columns: int = 8) -> No
     _save(figure, path)
 
 
-def _augmented(
-    photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, view: int
-) -> list[tuple[NDArray[np.uint8], str]]:
-    """Each photograph augmented, and in words what was drawn for it."""
-    batch = np.stack(photos)
+def alone(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int) -> list[Column]:
+    """Each primitive of ``config`` alone, one slot and no blend, as it is drawn."""
+    columns = []
+    for number, name in enumerate(config.primitives):
+        one = config.replace(primitives=(name,), mixing="none", include_identity=False, random_depth=False,
+                             blend=None, depth=1)  # fmt: skip
+        columns.append((f"{name} alone", _sampled(photos, one, seed, view=number)))
+    return columns
+
+
+def samples(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, count: int = SAMPLES) -> list[Column]:
+    """Full PRIME, several times."""
+    return [(f"PRIME, sample {view + 1}", _sampled(photos, config, seed, view=view)) for view in range(count)]
+
+
+def severities(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, view: int = 0) -> list[Column]:
+    """One sample of full PRIME, the same draws at each of :data:`ALPHAS`."""
+    return [(f"alpha {alpha:g}", _sampled(photos, config.replace(alpha=alpha), seed, view)) for alpha in ALPHAS]
+
+
+def strengths(photos: list[NDArray[np.uint8]], config: PrimeConfig, name: str, seed: int) -> list[Column]:
+    """The primitive ``name`` at :data:`FRACTIONS` of its largest amplitude: the same coefficients, scaled."""
+    height, width = photos[0].shape[:2]
+    largest, band = _largest(config, name, height * width)
+    columns = []
+    for fraction in FRACTIONS:
+        slots: Any = [[[(name, fraction * config.alpha * largest, *band)]]] * len(photos)
+        plan = Plan.build(slots, size=(height, width), filter_size=config.spectral_size, seed=seed)
+        columns.append((f"{name} {fraction:.0%}", _applied(photos, plan)))
+    return columns
+
+
+def _largest(config: PrimeConfig, name: str, pixels: int) -> tuple[float, tuple[int, ...]]:
+    """The largest amplitude drawn at alpha 1 (docs/METHOD.md), and the integers that go with it in a slot."""
+    if name == "spectral":
+        return config.spectral_std_max, ()
+    if name == "noise":
+        assert config.noise_std is not None
+        return config.noise_std, ()
+    if name == "color":
+        return math.sqrt(config.color_variance_max), (1, config.max_band)
+    cut = config.spatial_cut or min(5, config.spatial_cut_max)  # few modes show best what a displacement is
+    temperature = max(1 / (math.pi * pixels), 4 / (math.pi**3 * cut**2)) / math.log(cut)
+    return math.sqrt(temperature), (cut,)
+
+
+_FIGURES: dict[str, Any] = {
+    "overview": lambda photos, config, seed: alone(photos, config, seed) + samples(photos, config, seed),
+    "strengths": lambda photos, config, seed: [
+        column for name in config.primitives for column in strengths(photos, config, name, seed)
+    ],
+    "alpha": severities,
+    "pairs": lambda photos, config, seed: samples(photos, config, seed, 1),
+}  # columns beside the original
+
+
+def _sampled(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, view: int) -> list[Cell]:
     index = np.arange(len(photos), dtype=np.int64)
-    plan: Plan = arrays.sample(config, index, size=batch.shape[1:3], seed=seed, epoch=0, view=view)
-    out = arrays.apply(batch, plan, layout="NHWC")
-    return [(out[i], plan.describe(i)) for i in range(len(photos))]
+    return _applied(photos, arrays.sample(config, index, size=photos[0].shape[:2], seed=seed, epoch=0, view=view))
+
+
+def _applied(photos: list[NDArray[np.uint8]], plan: Plan) -> list[Cell]:
+    out = arrays.apply(np.stack(photos), plan, layout="NHWC")
+    return [(image, plan.describe(i)) for i, image in enumerate(out)]
 
 
 def _grid(rows: int, columns: int, extra: float) -> tuple[Figure, Any]:

@@ -40,36 +40,6 @@ def test_doctor_of_a_build_without_cuda_and_torch() -> None:
     assert "to get it: pip install 'torch>=2.10'" in done.stdout
 
 
-def test_gallery(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    out = tmp_path / "deep" / "gallery.png"
-    assert cli.main(["gallery", str(photos), "--out", str(out), "--size", "32", "--preset", "cifar"]) == 0
-    with Image.open(out) as picture:
-        assert picture.width > 1000
-        assert np.asarray(picture).std() > 10
-    assert [p.name for p in out.parent.iterdir()] == ["gallery.png"]  # no temporary file is left
-    first = out.read_bytes()
-    cli.main(["gallery", str(photos), "--out", str(out), "--size", "32", "--preset", "cifar"])
-    assert out.read_bytes() == first
-
-
-def test_unreadable_photo_is_fatal_or_skipped_by_name(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    broken = photos / "broken.jpg"
-    broken.write_bytes((photos / "gray.jpg").read_bytes()[:300])
-    (photos / "empty.png").touch()
-    out = tmp_path / "gallery.png"
-    assert cli.main(["gallery", str(photos), "--out", str(out), "--size", "16"]) == 1
-    assert f"{broken}: not a readable image" in capsys.readouterr().err
-    assert not out.exists()
-    assert cli.main(["gallery", str(photos), "--out", str(out), "--size", "16", "--on-error", "skip"]) == 0
-    text = capsys.readouterr().out
-    assert f"skipped {broken}: not a readable image" in text
-    assert "empty.png: not a readable image" in text
-    assert "skipped 2 of 4 files" in text
-    assert out.exists()
-
-
 def test_demo(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
     out = tmp_path / "demo"
@@ -82,8 +52,8 @@ def test_demo(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["gallery", "/no/such/folder"], "/no/such/folder: no such file or folder"),
-    (["gallery", "--alpha", "-1"], "alpha: expected a finite number >= 0"),
+    (["demo", "--photos", "/no/such/folder"], "/no/such/folder: no such file or folder"),
+    (["demo", "--alpha", "-1"], "alpha: expected a finite number >= 0"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(arguments) == 1
@@ -93,17 +63,12 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    "arguments", [["gallery", "--size", "7"], ["demo", "--batch", "x"], ["gallery", "--preset", "imagnet"], []]
+    "arguments", [["demo", "--size", "7"], ["demo", "--batch", "x"], ["demo", "--preset", "imagnet"], []]
 )
 def test_bad_usage(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     assert stopped.value.code == 2
-
-
-def test_folder_without_photos(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["gallery", str(tmp_path)]) == 1
-    assert "expected photographs" in capsys.readouterr().err
 
 
 def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture, photos: Path) -> None:

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
-import hashlib
-import json
-import multiprocessing
 import os
-import shutil
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments
+from .. import __version__, _arguments, _jobs
 from .._files import PHOTO_SUFFIXES, PhotoError
 from ..recipes.cifar import SIDE, read_cifar
 from . import corruptions, distortions
@@ -33,8 +25,6 @@ BENCHMARKS = {
     ("cifar100", "c"): "CIFAR-100-C", ("cifar100", "c-bar"): "CIFAR-100-C-bar",
     ("imagenet", "c"): "ImageNet-C", ("imagenet", "c-bar"): "ImageNet-C-bar",
 }  # fmt: skip
-MANIFEST = "manifest.json"
-_UNFINISHED = ".unfinished"  # the folder in DST where files are written before they get their names
 _BATCH = 250  # CIFAR images a task
 
 
@@ -160,13 +150,10 @@ def _cifar(settings: Settings) -> None:
     data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False)
     images, labels = data.images, data.labels.astype(np.uint8)
     severities, count = settings.severities, len(images)
-    source = {
-        "images": count,
-        "sha256_of_images_and_labels": hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest(),
-    }
+    source = _jobs.source_of_arrays(settings.source, images, labels)
     with _destination(settings, source, severities=severities):
         if not (settings.destination / "labels.npy").exists():
-            with _finishing(settings.destination, Path("labels.npy")) as temporary:
+            with _jobs.finishing(settings.destination, Path("labels.npy")) as temporary:
                 np.save(temporary, np.tile(labels, len(severities)))
         names = [name for name in settings.names if not (settings.destination / f"{name}.npy").exists()]
         tasks = [
@@ -176,7 +163,7 @@ def _cifar(settings: Settings) -> None:
             for start in range(0, count, _BATCH)
         ]
         with (
-            _pool(settings.workers, len(tasks), images) as pool,
+            _jobs.pool(settings.workers, len(tasks), _begin, images) as pool,
             _bar(settings, len(names) * len(severities) * count) as bar,
         ):
             parts = pool.map(_cifar_part, *zip(*tasks, strict=True)) if tasks else iter(())
@@ -188,7 +175,7 @@ def _cifar(settings: Settings) -> None:
                     out[filled : filled + len(part)] = part
                     filled += len(part)
                     bar.update(len(part))
-                with _finishing(settings.destination, Path(f"{name}.npy")) as temporary:
+                with _jobs.finishing(settings.destination, Path(f"{name}.npy")) as temporary:
                     np.save(temporary, out)
 
 
@@ -202,12 +189,10 @@ def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.u
 
 def _imagenet(settings: Settings) -> None:
     photos = _photos(settings.source)
-    listing = "\n".join(f"{photo} {(settings.source / photo).stat().st_size}" for photo in photos)
-    source = {"images": len(photos), "sha256_of_names_and_sizes": hashlib.sha256(listing.encode()).hexdigest()}
     skipped = 0
     with (
-        _destination(settings, source),
-        _pool(settings.workers, len(photos), settings) as pool,
+        _destination(settings, _jobs.source_of_files(settings.source, photos)),
+        _jobs.pool(settings.workers, len(photos), _begin, settings) as pool,
         _bar(settings, len(photos)) as bar,
     ):
         for error in pool.map(_imagenet_photo, range(len(photos)), photos, chunksize=4):
@@ -255,7 +240,7 @@ def _imagenet_photo(number: int, photo: Path) -> str:
         return str(error)
     for (corruption, severity), path in missing.items():
         changed = corruptions.imagenet(image, corruption, severity, seed=settings.seed, number=number)
-        with _finishing(settings.destination, path) as temporary:
+        with _jobs.finishing(settings.destination, path) as temporary:
             Image.fromarray(changed).save(temporary, "JPEG", quality=85, optimize=True)
     return ""
 
@@ -282,37 +267,8 @@ def read_224(path: Path) -> NDArray[np.uint8]:
 # What both do with a folder and with processes.
 
 
-@contextlib.contextmanager
-def _destination(settings: Settings, source: dict[str, Any], **more: Any) -> Iterator[None]:
+def _destination(settings: Settings, source: dict[str, Any], **more: Any) -> AbstractContextManager[None]:
     """The destination, held by this run alone, with a manifest."""
-    folder = settings.destination
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RuntimeError(f"{folder}: another run is writing there") from None
-        _label(settings, source | {"path": str(settings.source)}, more)
-        shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)  # of a run that was killed
-        yield
-        shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def _finishing(folder: Path, name: Path) -> Iterator[Path]:
-    """Where to write a file that moves to its place when the block ends: none that has its name is incomplete."""
-    temporary = folder / _UNFINISHED / f"{os.getpid()}-{name.name}"
-    for place in (temporary, folder / name):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    yield temporary
-    temporary.replace(folder / name)
-
-
-def _label(settings: Settings, source: dict[str, Any], more: dict[str, Any]) -> None:
-    """Write the manifest, or make sure that the one there says the same."""
     import cv2
 
     benchmark = BENCHMARKS[settings.data, settings.which]
@@ -329,36 +285,7 @@ def _label(settings: Settings, source: dict[str, Any], more: dict[str, Any]) -> 
         },
         "strengths": corruptions.STRENGTHS[settings.kind, settings.which],
     }
-    manifest = json.loads(json.dumps(manifest))
-    path = settings.destination / MANIFEST
-    if not path.exists():
-        if any(entry.name != _UNFINISHED for entry in settings.destination.iterdir()):
-            raise ValueError(f"{settings.destination}: expected a new or empty folder, or one with a {MANIFEST}")
-        with _finishing(settings.destination, Path(MANIFEST)) as temporary:
-            temporary.write_text(json.dumps(manifest, indent=1) + "\n")
-        return
-    try:
-        there = json.loads(path.read_text())
-        there["source"]["path"] = manifest["source"]["path"]  # the same files may have moved
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not a manifest of prime-dali corrupt ({error})") from error
-    for key, value in manifest.items():
-        if key != "about" and there.get(key) != value:
-            raise ValueError(
-                f"{settings.destination}: made with other settings: {key}: expected {there.get(key)}, got {value}"
-            )
-
-
-@contextlib.contextmanager
-def _pool(workers: int, tasks: int, shared: Any) -> Iterator[ProcessPoolExecutor]:
-    """Processes that have ``shared`` as ``_shared``; an error leaves no task running."""
-    pool = ProcessPoolExecutor(
-        max(1, min(workers, tasks)), multiprocessing.get_context("spawn"), initializer=_begin, initargs=(shared,)
-    )
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return _jobs.destination(settings.destination, manifest, "corrupt")
 
 
 _shared: Any = None  # in a worker: all images, or the settings
@@ -370,21 +297,7 @@ def _begin(shared: Any) -> None:
     global _shared
     _shared = shared
     cv2.setNumThreads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and stops the workers
-    threading.Thread(target=_follow_parent, daemon=True).start()
-
-
-def _follow_parent() -> None:
-    """End with a parent that was killed, instead of waiting for its tasks forever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _bar(settings: Settings, images: int) -> Any:
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError("the progress bar needs tqdm: pip install 'prime-dali[train]'") from error
-    return tqdm(total=images, unit="image", desc=BENCHMARKS[settings.data, settings.which], smoothing=0.1)
+    return _jobs.bar(images, BENCHMARKS[settings.data, settings.which])

@@ -24,9 +24,9 @@ _PYTHON_FILES = {
     (10, True): [f"data_batch_{i}" for i in range(1, 6)], (10, False): ["test_batch"],
     (100, True): ["train"], (100, False): ["test"],
 }  # fmt: skip
-_BINARY_FILES = {key: [f"{name}.bin" for name in names] for key, names in _PYTHON_FILES.items()}
+BINARY_FILES = {key: [f"{name}.bin" for name in names] for key, names in _PYTHON_FILES.items()}
 _NAMES = {10: ("batches.meta", "label_names"), 100: ("meta", "fine_label_names")}
-_BINARY_NAMES = {10: "batches.meta.txt", 100: "fine_label_names.txt"}
+BINARY_NAMES = {10: "batches.meta.txt", 100: "fine_label_names.txt"}
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
         if (place / _PYTHON_FILES[part][0]).is_file():
             return _python(place, part)
     for place in (folder, folder / _BINARY[classes]):
-        if (place / _BINARY_FILES[part][0]).is_file():
+        if (place / BINARY_FILES[part][0]).is_file():
             return _binary(place, part)
     if (folder / ("train" if train else "test")).is_dir():
         return _pictures(folder, part)
     where = _NOT_THERE.format(
         classes=classes, python=_PYTHON[classes], first=_PYTHON_FILES[part][0], binary=_BINARY[classes],
-        binary_first=_BINARY_FILES[part][0],
+        binary_first=BINARY_FILES[part][0],
     )  # fmt: skip
     raise FileNotFoundError(f"{folder}: {where}")
 
@@ -119,7 +119,7 @@ def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
     classes = part[0]
     head = 1 if classes == 10 else 2  # CIFAR-100: coarse label, fine label
     rows = []
-    for name in _BINARY_FILES[part]:
+    for name in BINARY_FILES[part]:
         content = np.fromfile(folder / name, np.uint8)
         if content.size == 0 or content.size % (head + 3 * SIDE * SIDE):
             raise ValueError(
@@ -127,7 +127,7 @@ def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
             )
         rows.append(content.reshape(-1, head + 3 * SIDE * SIDE))
     records = np.concatenate(rows)
-    meta = folder / _BINARY_NAMES[classes]
+    meta = folder / BINARY_NAMES[classes]
     names = meta.read_text().split() if meta.is_file() else classes
     images = records[:, head:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return _checked(folder, images, records[:, head - 1], names)

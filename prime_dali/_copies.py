@@ -1,0 +1,341 @@
+"""The work of ``prime-dali augment``: copies of images, the files that hold them, and the lines about those files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import __version__, _arguments, _jobs, arrays
+from ._files import PHOTO_SUFFIXES, PhotoError, read_photo
+from .config import PrimeConfig
+from .plan import Plan
+from .recipes.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
+
+FILES = "files.jsonl"
+"""One line of JSON for each file made: what it was made of, and what was drawn."""
+SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
+_ORIENTATION = 0x0112  # the EXIF tag
+_BATCH = 500  # CIFAR images at a time
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to make; :func:`run` checks it."""
+
+    source: Path
+    """A folder of images, in folders of any depth; or CIFAR as :func:`.recipes.cifar.read_cifar` takes it."""
+    destination: Path
+    """New, empty, or of an earlier run with the same settings."""
+    config: PrimeConfig
+    copies: int
+    """Of each image, 1 to 10,000. Copy ``k`` of image ``i`` is what online training draws for index ``i`` in epoch
+    ``k``: ``prime_dali.sample(config, [i], size=..., seed=seed, epoch=k)``."""
+    seed: int = 0
+    cifar: int | None = None
+    """10 or 100: the source is CIFAR, and the destination its binary version, the clean images among the copies."""
+    size: int | None = None
+    """Side of the squares to resize and crop to before PRIME, pixels. None: every image keeps its size."""
+    format: str = "png"
+    """``png`` (exact) or ``jpeg``."""
+    quality: int | None = None
+    """Of JPEG, 1 to 100; None: 95."""
+    device: str = "auto"
+    """``auto``, ``cpu`` or ``cuda``: where PRIME runs."""
+    workers: int | None = None
+    """Processes that read, augment and write; with CIFAR, threads. None: one a core; with CUDA at most 16 processes,
+    as each takes some hundred MB of its memory."""
+    on_error: str = "fail"
+    """``skip``: a file that cannot be used is reported and left out."""
+
+
+def augment(
+    images: NDArray[np.uint8], numbers: NDArray[np.int64], copy: int, config: PrimeConfig, seed: int, device: str,
+    threads: int | None = None,
+) -> tuple[NDArray[np.uint8], Plan]:  # fmt: skip
+    """This copy of the images, uint8 ``[N, H, W, 3]``, whose numbers in the source are ``numbers``."""
+    size = images.shape[1], images.shape[2]
+    if device == "cpu":
+        plan = arrays.sample(config, numbers, size=size, seed=seed, epoch=copy, view=0)
+        return arrays.apply(images, plan, layout="NHWC", threads=threads), plan
+    import torch
+
+    from . import torch_ops
+
+    index = torch.tensor(numbers, device=device)
+    plan = torch_ops.sample(config, index, size=size, seed=seed, epoch=copy, view=0)
+    out = torch_ops.apply(torch.tensor(images, device=device).permute(0, 3, 1, 2), plan, channels_last=True)
+    return out.permute(0, 2, 3, 1).cpu().numpy(), plan
+
+
+# Folders of images: one file a copy.
+
+
+def pictures(settings: Settings) -> None:
+    """Write one file a copy of each image of a folder; ``settings`` are checked, here and in what follows."""
+    photos = _photos(settings)
+    folder, source = settings.destination, _jobs.source_of_files(settings.source, photos)
+    skipped = 0
+    with _jobs.destination(folder, _manifest(settings, source), "augment"):
+        done = _done(folder)
+        wanted = ((number, photo, _missing(settings, photo, done)) for number, photo in enumerate(photos))
+        tasks = [task for task in wanted if task[2]]
+        workers = max(1, min(settings.workers or 1, len(tasks)))
+        threads = max(1, len(os.sched_getaffinity(0)) // workers)
+        with (
+            _jobs.pool(workers, len(tasks), _begin, (settings, threads)) as pool,
+            _jobs.bar(len(photos) * settings.copies, "augment", len(done)) as bar,
+            (folder / FILES).open("a", **_TEXT) as files,
+        ):
+            results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
+            for (_, _, copies), made in zip(tasks, results, strict=True):
+                bar.update(len(copies))
+                if isinstance(made, list):
+                    _write_lines(files, made)
+                elif settings.on_error == "fail":
+                    raise PhotoError(made)
+                else:
+                    skipped += 1
+                    bar.write(f"skipped {made}")
+    if skipped:
+        print(f"skipped {skipped} of {len(photos)} files")
+
+
+def _photos(settings: Settings) -> list[Path]:
+    """The images of the source, sorted; the place of one here is the number that names its draws."""
+    photos = [path.relative_to(settings.source) for path in _walk(settings.source, (), settings.on_error)]
+    if not photos:
+        raise FileNotFoundError(f"{settings.source}: expected images ({', '.join(PHOTO_SUFFIXES)}), found none")
+    named: dict[Path, Path] = {}
+    for photo in photos:
+        if photo.parts[0] == _jobs.UNFINISHED:
+            raise ValueError(f"{settings.source}: expected no unfinished run of prime-dali, found {photo}")
+        other = named.setdefault(photo.with_suffix(""), photo)
+        if other != photo:
+            raise ValueError(
+                f"{settings.source}: expected names that differ before the suffix, as those of the copies do, "
+                f"got {other} and {photo}"
+            )
+    return photos
+
+
+def _walk(folder: Path, above: tuple[Path, ...], on_error: str) -> Iterator[Path]:
+    """The images in a folder and below, links followed; ``above`` are the folders that it lies in, resolved."""
+    here = folder.resolve()
+    if here in above:
+        raise ValueError(f"{folder}: expected no link to a folder that it lies in, got one to {here}")
+    found = False
+    for path in sorted(folder.iterdir()):
+        inside = _walk(path, (*above, here), on_error) if path.is_dir() else [path]
+        for image in inside:
+            if image.suffix.lower() in PHOTO_SUFFIXES:
+                found = True
+                yield image
+    if not found:
+        message = f"{folder}: expected images ({', '.join(PHOTO_SUFFIXES)}), found none"
+        if on_error == "fail":
+            raise FileNotFoundError(message)
+        print(f"skipped {message}")
+
+
+def _target(photo: Path, copy: int, format: str) -> Path:
+    return photo.with_name(f"{photo.stem}-{copy}{SUFFIXES[format]}")
+
+
+def _missing(settings: Settings, photo: Path, done: set[str]) -> list[int]:
+    return [c for c in range(settings.copies) if str(_target(photo, c, settings.format)) not in done]
+
+
+_shared: Any = None  # in a worker: the settings, and threads of its own
+
+
+def _begin(shared: Any) -> None:
+    global _shared
+    _shared = shared
+
+
+def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]] | str:
+    """Write these copies of an image; returns their lines, or what is wrong with the image."""
+    settings: Settings = _shared[0]
+    path = settings.source / photo
+    try:
+        image = read(path, settings.size)
+    except PhotoError as error:
+        return str(error)
+    turned, digest = orientation(path), sha256(path)
+    lines = []
+    for copy in copies:
+        pixels, plan = augment(
+            image[None], np.array([number]), copy, settings.config, settings.seed, settings.device, _shared[1]
+        )
+        target = _target(photo, copy, settings.format)
+        with _jobs.finishing(settings.destination, target) as temporary:
+            temporary.write_bytes(encoded(pixels[0], settings.format, settings.quality, turned))
+        lines.append({
+            "file": str(target), "source": str(photo), "source_sha256": digest, "number": number, "copy": copy,
+            "height": image.shape[0], "width": image.shape[1], "plan": plan.describe(0).splitlines(),
+        })  # fmt: skip
+    return lines
+
+
+def read(path: Path, size: int | None) -> NDArray[np.uint8]:
+    """An image that PRIME takes, uint8 ``[H, W, 3]``; ``size`` as :attr:`Settings.size`.
+
+    Raises:
+        PhotoError: It is none, or has a side out of range.
+    """
+    image = read_photo(path, size)
+    height, width = image.shape[:2]
+    if not (min(height, width) >= 8 and max(height, width) <= _arguments.MAX_SIDE):
+        raise PhotoError(
+            f"{path}: expected sides of 8 to {_arguments.MAX_SIDE} pixels, got {height} x {width}; --size resizes"
+        )
+    return image
+
+
+def orientation(path: Path) -> int:
+    """How EXIF says that the image is to be turned; 1: not at all."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return int(image.getexif().get(_ORIENTATION, 1))
+    except (SyntaxError, ValueError, TypeError, struct.error):  # who shows the image cannot read that either
+        return 1
+
+
+def encoded(pixels: NDArray[np.uint8], format: str, quality: int | None, orientation: int) -> bytes:
+    """The content of a file of these pixels, uint8 ``[H, W, 3]``."""
+    from PIL import Image
+
+    options: dict[str, Any] = {} if quality is None else {"quality": quality}
+    if orientation != 1:
+        options["exif"] = Image.Exif()
+        options["exif"][_ORIENTATION] = orientation
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format.upper(), **options)
+    return buffer.getvalue()
+
+
+def sha256(path: Path) -> str:
+    """Of the content of a file, hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# CIFAR: the files of its binary version.
+
+
+def cifar(settings: Settings) -> None:
+    """Write CIFAR's files, each with a part of the clean images, then their copy 0, their copy 1, ...
+
+    The labels are those of the source; CIFAR-100's coarse ones, which training does not read, are 255.
+    """
+    assert settings.cifar is not None
+    train, test = (read_cifar(settings.source, settings.cifar, train=part) for part in (True, False))
+    if any(len(name.split()) != 1 for name in train.classes):
+        raise ValueError(f"{settings.source}: expected names of classes without spaces, got {train.classes}")
+    folder, count = settings.destination, len(train.images)
+    names = BINARY_FILES[settings.cifar, True]
+    if count < len(names):
+        raise ValueError(f"{settings.source}: expected at least {len(names)} images, one a file, got {count}")
+    source = _jobs.source_of_arrays(settings.source, train.images, train.labels)
+    with _jobs.destination(folder, _manifest(settings, source), "augment"):
+        done = _done(folder)
+        parts = dict(zip(names, np.array_split(np.arange(count), len(names)), strict=True))
+        there = sum(len(part) * settings.copies for name, part in parts.items() if name in done)
+        with (
+            _jobs.bar(count * settings.copies, "augment", there) as bar,
+            (folder / FILES).open("a", **_TEXT) as files,
+        ):
+            for name, part in parts.items():
+                if name in done:
+                    continue
+                with _jobs.finishing(folder, Path(name)) as temporary, temporary.open("wb") as file:
+                    for copy in (None, *range(settings.copies)):
+                        for numbers in np.array_split(part, -(-len(part) // _BATCH)):
+                            images = train.images[numbers]
+                            if copy is not None:
+                                images, _ = augment(
+                                    images, numbers, copy, settings.config, settings.seed, settings.device,
+                                    settings.workers,
+                                )  # fmt: skip
+                                bar.update(len(images))
+                            file.write(_records(images, train.labels[numbers], settings.cifar))
+                records = len(part) * (settings.copies + 1)
+                _write_lines(files, [{"file": name, "first_number": int(part[0]), "records": records}])
+        (test_name,) = BINARY_FILES[settings.cifar, False]
+        with _jobs.finishing(folder, Path(test_name)) as temporary:
+            temporary.write_bytes(_records(test.images, test.labels, settings.cifar))
+        with _jobs.finishing(folder, Path(BINARY_NAMES[settings.cifar])) as temporary:
+            temporary.write_text("".join(f"{name}\n" for name in train.classes))
+
+
+def _records(images: NDArray[np.uint8], labels: NDArray[np.int64], classes: int) -> bytes:
+    """Images as CIFAR's binary version has them: labels, then 1,024 bytes a channel."""
+    columns = [labels[:, None].astype(np.uint8), images.transpose(0, 3, 1, 2).reshape(len(images), -1)]
+    if classes == 100:
+        columns.insert(0, np.full((len(images), 1), 255, np.uint8))
+    return np.concatenate(columns, 1).tobytes()
+
+
+# The lines about files.
+
+_TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}  # names of files are any bytes
+
+
+def _write_lines(file: Any, entries: list[dict[str, Any]]) -> None:
+    file.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
+    file.flush()
+
+
+def entries(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the lines of :data:`FILES` in ``folder`` say.
+
+    Raises:
+        ValueError: A line is not JSON; it is named.
+    """
+    path = folder / FILES
+    with path.open(**_TEXT) as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                return  # a run was killed as it wrote this
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number}: not JSON ({error})") from error
+
+
+def _done(folder: Path) -> set[str]:
+    """The files that are there and have their line; other lines are dropped, and other files written again."""
+    done = set()
+    with _jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **_TEXT) as file:
+        for entry in entries(folder) if (folder / FILES).exists() else ():
+            if (folder / entry["file"]).exists():
+                _write_lines(file, [entry])
+                done.add(entry["file"])
+    return done
+
+
+def _manifest(settings: Settings, source: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "about": "Made by prime-dali augment. Copy k of image number i is what prime_dali.apply makes with the plan "
+        f"prime_dali.sample(PrimeConfig(**config), [i], size=(height, width), seed=seed, epoch=k). {FILES} has a line "
+        "for each file.",
+        "source": source,
+        **{
+            name: getattr(settings, name) for name in ("copies", "seed", "cifar", "size", "format", "quality", "device")
+        },
+        "config": dataclasses.asdict(settings.config),
+        "versions": {"prime-dali": __version__, **{name: version(name) for name in ("numpy", "pillow")}},
+    }

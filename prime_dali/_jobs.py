@@ -1,0 +1,146 @@
+"""What the commands that fill a folder share: one run at a time, whole files alone, worker processes, progress."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MANIFEST = "manifest.json"
+UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names
+
+
+@contextlib.contextmanager
+def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterator[None]:
+    """The folder, made if need be, held by this run alone, with a manifest that says how it is made.
+
+    Args:
+        folder: New, empty, or of an earlier run.
+        manifest: All that decides what the files hold; an earlier run must have had the same. What it says under
+            ``about`` and of the path of its ``source`` may differ: the same files may have moved.
+        command: Whose manifest it is, for messages.
+
+    Raises:
+        ValueError: The folder holds something else, or was made with other settings; nothing is touched.
+        RuntimeError: Another run is writing there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(f"{folder}: another run is writing there") from None
+        _label(folder, manifest, command)
+        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a run that was killed
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def finishing(folder: Path, name: Path) -> Iterator[Path]:
+    """Where to write a file that moves to its place when the block ends: none that has its name is incomplete."""
+    temporary = folder / UNFINISHED / f"{os.getpid()}{name.suffix}"
+    for place in (temporary, folder / name):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield temporary
+    except OSError as error:
+        if error.filename is None and error.errno is not None:  # a write, say to a full disk, names no file
+            raise OSError(error.errno, error.strerror, str(folder / name)) from error
+        raise
+    temporary.replace(folder / name)
+
+
+def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
+    """Write the manifest, or make sure that the one there says the same."""
+    manifest = json.loads(json.dumps(manifest))
+    path = folder / MANIFEST
+    if not path.exists():
+        if any(entry.name != UNFINISHED for entry in folder.iterdir()):
+            raise ValueError(f"{folder}: expected a new or empty folder, or one with a {MANIFEST}")
+        with finishing(folder, Path(MANIFEST)) as temporary:
+            temporary.write_text(json.dumps(manifest, indent=1) + "\n")
+        return
+    try:
+        there = json.loads(path.read_text())
+        there["source"]["path"] = manifest["source"]["path"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a manifest of prime-dali {command} ({error})") from error
+    for key, value in manifest.items():
+        if key != "about" and there.get(key) != value:
+            raise ValueError(f"{folder}: made with other settings: {key}: expected {there.get(key)}, got {value}")
+
+
+def source_of_files(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
+    """What a manifest says of the files ``names`` in ``folder``."""
+    listing = "\n".join(f"{name} {(folder / name).stat().st_size}" for name in names)
+    digest = hashlib.sha256(os.fsencode(listing)).hexdigest()
+    return {"images": len(names), "sha256_of_names_and_sizes": digest, "path": str(folder)}
+
+
+def source_of_arrays(folder: Path, images: NDArray[np.uint8], labels: NDArray[Any]) -> dict[str, Any]:
+    """What a manifest says of images and labels (0 to 255) that were read from ``folder``."""
+    digest = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
+    return {"images": len(images), "sha256_of_images_and_labels": digest, "path": str(folder)}
+
+
+@contextlib.contextmanager
+def pool(workers: int, tasks: int, begin: Callable[[Any], None], shared: Any) -> Iterator[ProcessPoolExecutor]:
+    """Processes that have each called ``begin(shared)``; an error leaves no task running."""
+    processes = ProcessPoolExecutor(
+        max(1, min(workers, tasks)), multiprocessing.get_context("spawn"), initializer=_start, initargs=(begin, shared)
+    )
+    try:
+        yield processes
+    finally:
+        processes.shutdown(cancel_futures=True)
+
+
+def _start(begin: Callable[[Any], None], shared: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and stops the workers
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    begin(shared)
+
+
+def _follow_parent() -> None:
+    """End with a parent that was killed, instead of waiting for its tasks forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def tqdm() -> Any:
+    """The class of progress bars.
+
+    Raises:
+        ImportError: It is not installed; the message says how to get it.
+    """
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError("the progress bar needs tqdm: pip install 'prime-dali[demo]'") from error
+    return tqdm
+
+
+def bar(images: int, name: str, done: int = 0) -> Any:
+    """A progress bar with rate and time left; ``done`` of the images were there before."""
+    return tqdm()(total=images, initial=done, unit="image", desc=name, smoothing=0.1)

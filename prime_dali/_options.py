@@ -1,0 +1,37 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from . import _arguments
+from .config import LAWS, MIXINGS, PrimeConfig, preset
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number from ``low`` to ``high``."""
+
+    def parse(text: str) -> int:
+        try:
+            return _arguments.integer("value", int(text), low, high)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {high}, got {text!r}") from None
+
+    return parse
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """What is drawn, and for which images; :func:`config` reads part of it."""
+    parser.add_argument("--preset", choices=("imagenet", "cifar"), default="imagenet", help="the distributions")
+    parser.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
+    parser.add_argument("--law", choices=LAWS, help="law of spatial strengths; without it as --mixing implies")
+    parser.add_argument("--alpha", type=float, default=1.0, help="scale of every amplitude")
+    parser.add_argument("--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side of the images, pixels")
+    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="names all random draws")
+    parser.add_argument("--on-error", choices=("fail", "skip"), default="fail", help="what an unreadable photo does")
+
+
+def config(options: argparse.Namespace) -> PrimeConfig:
+    """The distributions that the options name."""
+    return preset(options.preset).replace(mixing=options.mixing, spatial_law=options.law, alpha=options.alpha)

@@ -1,0 +1,218 @@
+"""``prime-dali augment``: copies of a folder of images, or of CIFAR, made before training."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _arguments, _copies, _jobs, _options
+from ._copies import FILES, SUFFIXES, Settings
+from ._files import replacing
+from .config import PrimeConfig
+from .recipes.cifar import read_cifar
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    out = argparse.ArgumentParser(
+        prog="prime-dali augment",
+        description="Augment a folder of images, or CIFAR, before training. Copy K of SRC/CLASS/NAME.jpg becomes "
+        "DST/CLASS/NAME-K.png. A run that was stopped goes on where it was; DST/manifest.json and DST/files.jsonl say "
+        "what was drawn. Without --size every image keeps its size; without --preset the distributions are those of "
+        "imagenet, with --cifar those of cifar.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = out.add_argument
+    add("source", type=Path, metavar="SRC", help="a folder of images; with --remake: a file of an earlier DST")
+    add("destination", type=Path, metavar="DST", help="the folder to fill; with --remake: the file to write")
+    add("--copies", type=int, metavar="K", help="copies of each image (must be given)")
+    add(
+        "--cifar", type=int, choices=(10, 100),
+        help="SRC is CIFAR; DST becomes its binary version with the clean images and the copies for training, and the "
+        "clean test part",
+    )  # fmt: skip
+    _options.add_config(out)
+    out.set_defaults(size=None, preset=None)
+    add("--format", choices=tuple(SUFFIXES), default="png", help="png is exact")
+    add("--quality", type=int, help="of JPEG, 1 to 100; None: 95")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where PRIME runs; auto: a GPU if it can")
+    add("--workers", type=int, help="processes, with --cifar threads; None: one a core, with CUDA at most 16")
+    add("--remake", action="store_true", help="make one picture again: a file of DST, or data_batch_1.bin:RECORD")
+    return out
+
+
+def main(argv: list[str]) -> None:
+    """Parse ``argv`` and make the copies, or make one of them again; errors as :func:`run` and :func:`remake`."""
+    arguments = parser()
+    options = arguments.parse_args(argv)
+    if options.remake:
+        _write_again(options.source, options.destination)
+        return
+    if options.copies is None:
+        arguments.error("the following arguments are required: --copies")
+    options.preset = options.preset or ("cifar" if options.cifar else "imagenet")
+    fields = {field.name for field in dataclasses.fields(Settings)} - {"config"}
+    run(Settings(config=_options.config(options), **{name: getattr(options, name) for name in fields}))
+
+
+def run(settings: Settings) -> None:
+    """Make the copies, or what of them is not there yet.
+
+    The source is only read. The files depend on source, settings and library versions alone, not on the number of
+    workers or on interruptions; CUDA's differ from the CPU's in rounding. A picture has the EXIF orientation of its
+    source, and none of its other metadata.
+
+    Raises:
+        TypeError, ValueError: A setting is none, or the destination was made with others; two sources would have
+            copies of the same names; a source file is not what it should be, and is named.
+        FileNotFoundError: The source is not there, or a folder of it holds no image.
+        RuntimeError: Another run is writing to the destination.
+    """
+    settings = _checked(settings)
+    (_copies.pictures if settings.cifar is None else _copies.cifar)(settings)
+
+
+def _checked(settings: Settings) -> Settings:
+    """``settings`` with absolute paths, and device, workers and quality filled in."""
+    _arguments.integer("copies", settings.copies, 1, 10_000)
+    _arguments.seed(settings.seed)
+    if settings.workers is not None:
+        _arguments.integer("workers", settings.workers, 1, 4096)
+    for argument, value, known in (
+        ("format", settings.format, tuple(SUFFIXES)),
+        ("on_error", settings.on_error, ("fail", "skip")),
+        ("device", settings.device, ("auto", "cpu", "cuda")),
+        ("cifar", settings.cifar, (None, 10, 100)),
+    ):
+        if value not in known:
+            raise ValueError(_arguments.unknown(argument, value, map(str, known)))
+    if settings.size is not None:
+        _arguments.integer("size", settings.size, 8, _arguments.MAX_SIDE)
+    quality = settings.quality
+    if settings.format == "jpeg":
+        quality = _arguments.integer("quality", 95 if quality is None else quality, 1, 100)
+    elif quality is not None:
+        raise ValueError(f"quality: expected only with the format jpeg, got {quality} with {settings.format}")
+    if settings.cifar is not None and (settings.size, settings.format, settings.on_error) != (None, "png", "fail"):
+        raise ValueError(
+            "cifar: expected no size, the format png and on_error fail, for its images are in few files of raw pixels, "
+            f"got {settings.size}, {settings.format}, {settings.on_error}"
+        )
+    source, destination = settings.source.resolve(), settings.destination.resolve()
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source}: expected a folder of images, found none")
+    if destination.is_relative_to(source) or source.is_relative_to(destination):
+        raise ValueError(f"destination: expected a folder beside the source {source}, got {destination}")
+    device, workers = _device(settings.device), settings.workers
+    if workers is None:
+        cores = len(os.sched_getaffinity(0))
+        workers = min(cores, 16) if device == "cuda" and settings.cifar is None else cores
+    return dataclasses.replace(
+        settings, source=source, destination=destination, quality=quality, device=device, workers=workers
+    )
+
+
+def _device(name: str) -> str:
+    """``cpu`` or ``cuda``."""
+    if name == "cpu":
+        return name
+    try:
+        import torch
+
+        from . import torch_ops
+
+        usable = torch_ops.HAS_CUDA and torch.cuda.is_available()
+    except (ImportError, OSError):
+        usable = False
+    if name == "cuda" and not usable:
+        raise ValueError("device: expected cpu or auto where no GPU is usable, got 'cuda'; see prime-dali doctor")
+    return "cuda" if usable else "cpu"
+
+
+# One picture again.
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What the manifest in a folder says of a file."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    entry: dict[str, Any]
+    record: int
+    """Of a file of CIFAR; 0 for a picture."""
+
+
+def _find(file: str | Path) -> _Made:
+    name, colon, record = str(file).rpartition(":")
+    path = Path(os.path.abspath(name if colon and name.endswith(".bin") else file))
+    folder = next((parent for parent in path.parents if (parent / FILES).exists()), None)
+    if folder is None:
+        raise FileNotFoundError(f"{file}: expected a folder above it with {FILES} of prime-dali augment, found none")
+    try:
+        manifest = json.loads((folder / _jobs.MANIFEST).read_text())
+        entry = next((entry for entry in _copies.entries(folder) if folder / entry["file"] == path), None)
+        if entry is None:
+            raise ValueError(f"{folder / FILES}: expected a line for {path.relative_to(folder)}, found none")
+        if manifest["cifar"] is None:
+            return _Made(folder, manifest, entry, 0)
+        if not record.isdecimal() or int(record) >= entry["records"]:
+            raise ValueError(f"file: expected {path}:RECORD, RECORD from 0 to {entry['records'] - 1}, got {file}")
+        return _Made(folder, manifest, entry, int(record))
+    except KeyError as error:
+        raise ValueError(f"{folder}: not a folder of prime-dali augment (no {error})") from error
+
+
+def remake(file: str | Path) -> NDArray[np.uint8]:
+    """A picture that :func:`run` made, again: RGB uint8 ``[H, W, 3]``, as it was before it was encoded.
+
+    Args:
+        file: Its path in the destination, whether it is there or not; of CIFAR, that of the data file, a colon and
+            the number of the record in it, from 0.
+
+    Raises:
+        FileNotFoundError: No folder above ``file`` has the manifest, or the source is not there any more.
+        ValueError: The manifest has no such file, the source is not what it was, or the device is not there.
+    """
+    made = _find(file)
+    manifest, entry = made.manifest, made.entry
+    source = Path(manifest["source"]["path"])
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source}: not there; if it has moved, write so into {made.folder / _jobs.MANIFEST}")
+    if manifest["cifar"] is None:
+        path, number, copy = source / entry["source"], entry["number"], entry["copy"]
+        if _copies.sha256(path) != entry["source_sha256"]:
+            raise ValueError(f"{path}: expected the file that {file} was made of, but it has changed")
+        image = _copies.read(path, manifest["size"])
+    else:
+        train = read_cifar(source, manifest["cifar"], train=True)
+        if _jobs.source_of_arrays(source, train.images, train.labels) != manifest["source"]:
+            raise ValueError(f"{source}: expected the images that {file} was made of, but they have changed")
+        clean = entry["records"] // (manifest["copies"] + 1)
+        number, copy = entry["first_number"] + made.record % clean, made.record // clean - 1
+        image = train.images[number]
+        if copy < 0:
+            return image
+    config, device = PrimeConfig(**manifest["config"]), _device(manifest["device"])
+    return _copies.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
+
+
+def _write_again(file: Path, out: Path) -> None:
+    """:func:`remake` to a new file, the same to the byte for the same version of Pillow."""
+    if out.exists():
+        raise FileExistsError(f"{out}: expected a name that is not taken")
+    made, pixels = _find(file), remake(file)
+    manifest = made.manifest
+    orientation = 1
+    if manifest["cifar"] is None:
+        orientation = _copies.orientation(Path(manifest["source"]["path"]) / made.entry["source"])
+    with replacing(out) as temporary:
+        temporary.write_bytes(_copies.encoded(pixels, manifest["format"], manifest["quality"], orientation))
