@@ -52,7 +52,8 @@ class Photos:
     """Photographs as ImageNet-C takes them: shorter side 256, centre 224 x 224."""
 
     files: Sequence[Path]
-    root: Path
+    root: Path | None
+    """The folder that holds them all; None: they were named one by one."""
     kind = "imagenet"
 
     @classmethod
@@ -66,13 +67,14 @@ class Photos:
         return len(self.files)
 
     def name(self, number: int) -> str:
-        """Path within the folder."""
-        return str(self.files[number].relative_to(self.root))
+        """Path, within the folder if there is one."""
+        path = self.files[number]
+        return str(path if self.root is None else path.relative_to(self.root))
 
     def label(self, number: int) -> str:
         """Name of the class folder; empty for a photograph in none."""
         folder = self.files[number].parent
-        return "" if folder == self.root else folder.name
+        return "" if self.root in (None, folder) else folder.name
 
     def read(self, number: int) -> NDArray[np.uint8]:
         """RGB ``[224, 224, 3]``; PhotoError for a file that is no image."""

@@ -2,8 +2,8 @@
 
 For N images drawn at random, each corruption c of an image at each severity (75 in all) and K augmented samples t of
 the same image: the least cosine distance ``min_t 1 - cos(phi(c), phi(t))``, ``phi`` the features of a trained network.
-Mean, median and percentiles are over images, corruptions and severities (Modas et al., ECCV 2022, table
-"simclr_distances" and appendix "Cosine distance statistics"; there N = 1,000 training images of ImageNet, K = 100, and a
+Mean, median and percentiles are over images, corruptions, severities (Modas et al., ECCV 2022, tables
+"simclr_distances" and "simclr_percentiles"; there N = 1,000 training images of ImageNet, K = 100, and a
 SimCLRv2 ResNet-50). Of the method "clean" the one sample is the image itself.
 
 Read thus where the paper is silent: features are the input of the final classifier layer (``--layer`` names another);
