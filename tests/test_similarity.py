@@ -156,7 +156,7 @@ def test_the_final_layer_is_found(name: str, layer: str, width: int) -> None:
 def test_bad_layers() -> None:
     with pytest.raises(ValueError, match="layer: expected a module of tiny, got 'cnv'; nearest: 'conv'"):
         tiny(layer="cnv")
-    with pytest.raises(ValueError, match="layer: .* from the output of unused, got no call of it"):
+    with pytest.raises(ValueError, match=r"layer: .* from the output of unused, got no call of it"):
         tiny(layer="unused")
 
 
@@ -177,8 +177,8 @@ def test_principal_components_by_hand() -> None:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network's checkpoint, CIFAR as pictures (a few), and a folder of photographs."""
     folder = tmp_path_factory.mktemp("similarity")
-    network = networks.create("resnet18", 10, "cifar")
-    torch.save(networks.checkpoint(networks.Classifier(network, "resnet18", 10, "cifar", size=32)), folder / "net.pt")
+    network = networks.create("shufflenet_v2_x0_5", 10)
+    torch.save(networks.checkpoint(networks.Classifier(network, "shufflenet_v2_x0_5", 10, size=32)), folder / "net.pt")
     images = make_images(20, 32, 32, torch.uint8).permute(0, 2, 3, 1).numpy()
     for number, image in enumerate(images):
         for part in ("train", "test"):
@@ -200,7 +200,7 @@ def test_similarity(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) 
     assert analyze(files, "similarity", tmp_path / "a", "--images", "3") == 0
     text = capsys.readouterr().out
     assert "| PRIME | reported | 7.71 | 1.61 | 0.08 | 0.12 | 0.32 | 1.61 | 5.76 |" in text
-    assert "input of fc, width 512; 3 images, 4 corruptions, 3 samples" in text
+    assert "input of fc, width 1024; 3 images, 4 corruptions, 3 samples" in text
     assert "3 images, 51 inputs of the network" in text  # of each 4 corrupted, 4 x 3 augmented and itself
     folder = tmp_path / "a"
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -232,20 +232,16 @@ def test_similarity(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) 
 
 
 def test_corrupted_images_of_a_folder(files: Path, tmp_path: Path) -> None:
-    source = [
-        "cifar10",
-        str(files / "cifar"),
-        str(tmp_path / "c"),
-        "--only",
-        "contrast",
-        "brightness",
-        "--workers",
-        "1",
-    ]
-    assert cli.main(["corrupt", *source]) == 0
+    folder = tmp_path / "c"
+    folder.mkdir()
+    test = samples.images_of(None, ["10", str(files / "cifar")], train=False).data
+    np.save(folder / "labels.npy", np.tile(test.labels, 5))
+    for name in ("contrast", "brightness"):
+        np.save(folder / f"{name}.npy", np.concatenate([corruptions.cifar(test.images, name, s) for s in range(1, 6)]))
+    (folder / "manifest.json").write_text('{"benchmark": "CIFAR-10-C"}')
     few = ["--images", "4", "--methods", "clean", "augmix"]
     assert analyze(files, "similarity", tmp_path / "a", *few) == 0
-    assert analyze(files, "similarity", tmp_path / "b", *few, "--corrupted", str(tmp_path / "c")) == 0
+    assert analyze(files, "similarity", tmp_path / "b", *few, "--corrupted", str(folder)) == 0
     made, read = (np.load(tmp_path / name / "distances.npz")["distances"] for name in "ab")
     np.testing.assert_array_equal(made, read)  # train and test are the same pictures here
     assert "(regenerated)" in (tmp_path / "b" / "results.md").read_text()
@@ -257,7 +253,7 @@ def test_embedding(files: Path, tmp_path: Path) -> None:
     assert len({image["class"] for image in results["images"]}) == 3
     assert np.shape(results["methods"]["prime"]["samples"]) == (3, 3, 2)
     assert np.shape(results["methods"]["corrupted"]["samples"]) == (3, 4, 2)
-    assert len((tmp_path / "a" / "embedding.csv").read_text().splitlines()) == 1 + 3 * (3 + 4 + 4 + 5)
+    assert len((tmp_path / "a" / "embedding.csv").read_text().splitlines()) == 1 + 3 * (4 + 4 + 5)
     with Image.open(tmp_path / "a" / "embedding.png") as picture:
         assert np.asarray(picture).std() > 10
     assert analyze(files, "embedding", tmp_path / "b") == 0
@@ -270,7 +266,7 @@ def test_embedding(files: Path, tmp_path: Path) -> None:
     (["--methods", "prme"], "method: expected one of 'clean', 'augmix-no-mix', 'prime-no-mix', 'augmix', 'prime', got 'prme'; did you mean 'prime'?"),
     (["--corruptions", "fgo"], "got 'fgo'; did you mean 'fog'?"),
     (["--severities", "6"], "severity: expected 1 to 5, got 6"),
-    (["--layer", "layer5", "--images", "3"], "layer: expected a module of resnet18, got 'layer5'; nearest: 'layer4'"),
+    (["--layer", "stage5", "--images", "3"], "layer: expected a module of shufflenet_v2_x0_5, got 'stage5'; nearest: 'stage"),
     (["--backbone", "torchvision:resnet18:NONE", "--images", "3"], "weights of resnet18"),
 ])  # fmt: skip
 def test_bad_input(more: list[str], message: str, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

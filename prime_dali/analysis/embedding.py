@@ -226,7 +226,7 @@ def _picture(results: Mapping[str, Any], path: Path) -> None:
         axes.set_xlabel(f"component 1 ({100 * content['shares'][0]:.0f} % of the variance)")
         axes.set_ylabel(f"component 2 ({100 * content['shares'][1]:.0f} %)")
         axes.grid(alpha=0.3)
-        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_aspect("equal", adjustable="box")
     for number, image in enumerate(results["images"]):
         panels[0].scatter([], [], color=f"C{number}", label=image["class"] or Path(image["image"]).stem)
     panels[0].scatter([], [], marker="*", s=130, color="white", edgecolor="black", label="clean image")
