@@ -17,6 +17,7 @@ _MODULES = {
     "train": ("recipes.train", "a robust classifier, by one of the paper's recipes"),
     "corrupt": ("evaluation.corrupt", "make a corruption benchmark of a clean test set"),
     "evaluate": ("evaluation.evaluate", "accuracy, corruption accuracy and mCE of a classifier, with tables"),
+    "analyze": ("analysis.command", "the paper's other experiments: similarity, embedding and more"),
 }
 
 

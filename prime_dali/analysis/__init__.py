@@ -1,0 +1,1 @@
+"""The paper's experiments beside the main tables: similarity and embeddings, ablations, strength, samples and cost."""

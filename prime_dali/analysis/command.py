@@ -1,0 +1,26 @@
+"""``prime-dali analyze``: one of the paper's experiments, or where it lives."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+# Each module has add_arguments(parser) and run(options); imported when its experiment is called.
+_EXPERIMENTS = {
+    "similarity": ("similarity", "how near augmented images come to corrupted ones in a network's features"),
+    "embedding": ("embedding", "a picture of augmented images in a network's features"),
+}
+
+
+def main(argv: list[str]) -> None:
+    """Parse ``argv`` and run the experiment; errors as its module's ``run``."""
+    parser = argparse.ArgumentParser(prog="prime-dali analyze", description="The paper's experiments.")
+    experiments = parser.add_subparsers(dest="experiment", required=True)
+    for name, (module, summary) in _EXPERIMENTS.items():
+        experiment = experiments.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        if argv and argv[0] == name:
+            chosen = importlib.import_module(f"{__package__}.{module}")
+            chosen.add_arguments(experiment)
+            experiment.set_defaults(run=chosen.run)
+    options = parser.parse_args(argv)
+    options.run(options)

@@ -1,0 +1,239 @@
+"""``prime-dali analyze embedding``: a picture of augmented images in a network's features.
+
+Three images of different classes, 100 samples of each by each method, their features in a trained network, and for each
+method one principal component analysis of all its samples; the picture is the first two components (Modas et al., ECCV
+2022, appendix "Embedding space visualization", there a ResNet-50 trained on ImageNet). "corrupted" shows the common
+corruptions of the same images in place of samples. Beside the picture stand what share of the variance the components
+have, and the total variance (the trace of the samples' covariance), which compares methods.
+
+Read thus where the paper is silent: features are the input of the final classifier layer (``--layer`` names another);
+an image is the central crop that ImageNet-C takes; all panels have one scale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .. import _arguments
+from .._files import replacing
+from ..evaluation.corruptions import SIDES
+from . import features, samples
+
+CORRUPTED = "corrupted"
+METHODS = {"augmix": "AugMix", "prime": "PRIME", CORRUPTED: "Common corruptions"} | samples.AUGMENTATIONS
+_DEFAULT = ("augmix", "prime", CORRUPTED)
+_CLASSES = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``prime-dali analyze embedding``."""
+    add = parser.add_argument
+    add("photos", type=Path, nargs="*", metavar="PHOTOS", help="photographs to show, at most ten; or a folder "
+        "CLASS/PHOTO, of which three classes are drawn and a photograph of each")  # fmt: skip
+    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, in place of PHOTOS: "
+        "three classes of its training part are drawn, and an image of each")  # fmt: skip
+    add("--samples", type=int, default=100, metavar="K", help="of an image by each method; default: 100")
+    add("--methods", nargs="+", default=list(_DEFAULT), metavar="NAME", help=f"of {' '.join(METHODS)}; default: "
+        f"{' '.join(_DEFAULT)}")  # fmt: skip
+    samples.add_options(parser)
+    features.add_options(parser)
+    add("--out", type=Path, required=True, metavar="DIR", help="for embedding.json, .csv and .png")
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The first two principal components of some vectors."""
+
+    mean: NDArray[np.float64]
+    """``[D]``"""
+    components: NDArray[np.float64]
+    """``[2, D]``, of length 1, the entry of largest size positive."""
+    shares: tuple[float, float]
+    """Of the variance."""
+    total_variance: float
+    """Trace of the covariance, over n - 1."""
+
+    def __call__(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Coordinates ``[n, 2]`` of vectors ``[n, D]``."""
+        return (vectors - self.mean) @ self.components.T
+
+
+def principal(vectors: NDArray[np.float64]) -> Projection:
+    """Principal component analysis of ``[n, D]``, n and D at least 2.
+
+    Raises:
+        ValueError: Fewer, or all vectors are the same.
+    """
+    if vectors.ndim != 2 or min(vectors.shape) < 2:
+        raise ValueError(f"vectors: expected [n, D] of at least 2 x 2, got {list(vectors.shape)}")
+    mean = vectors.mean(0)
+    _, sizes, components = np.linalg.svd(vectors - mean, full_matrices=False)
+    if not sizes[0] > 0:
+        raise ValueError("vectors: expected some that differ, got all the same")
+    components = components[:2]
+    largest = np.take_along_axis(components, np.abs(components).argmax(1)[:, None], 1)
+    variances = sizes**2 / (len(vectors) - 1)
+    shares = variances[:2] / variances.sum()
+    return Projection(mean, components * np.sign(largest), (float(shares[0]), float(shares[1])), float(variances.sum()))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Draw the picture as the options say, and write it and its coordinates.
+
+    Raises:
+        TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
+            message names it.
+    """
+    for name in ("samples", "batch"):
+        _arguments.integer(name, getattr(options, name), 1, 10**6)
+    _arguments.integer("workers", options.workers, 0, 1024)
+    for name in options.methods:
+        if name not in METHODS:
+            raise ValueError(_arguments.unknown("method", name, METHODS))
+    names = [name for name in METHODS if name in options.methods]
+    images, numbers = _images(options)
+    corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed)
+    network = features.load(options, SIDES[images.kind])
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    clean = [torch.tensor(images.read(number)).permute(2, 0, 1).to(network.device) for number in numbers]
+    originals = network.batched(torch.stack(clean), options.batch).double().cpu().numpy()
+    vectors = {
+        name: [
+            vectors.double().cpu().numpy()
+            for vectors in (
+                _corrupted(network, corrupted, numbers, options)
+                if name == CORRUPTED
+                else _augmented(network, name, images.kind, clean, numbers, options)
+            )
+        ]
+        for name in names
+    }
+    content = {}
+    for name, groups in vectors.items():
+        projection = principal(np.concatenate(groups))
+        content[name] = {
+            "shares": projection.shares, "total_variance": projection.total_variance,
+            "clean": projection(originals).tolist(), "samples": [projection(group).tolist() for group in groups],
+        }  # fmt: skip
+    shown = [{"image": images.name(number), "class": images.label(number)} for number in numbers]
+    results = {
+        "format": "prime-dali-embedding", "version": 1, **features.environment(network.device),
+        "images": shown, "seed": options.seed, "samples": options.samples, "corruptions": list(corrupted.names),
+        "severities": list(corrupted.severities), "backbone": network.about(), "methods": content,
+    }  # fmt: skip
+    for path in write(results, options.out):
+        print(f"wrote {path}")
+    for name, found in content.items():
+        print(f"{METHODS[name]}: total variance {found['total_variance']:.4g}, shares {_percent(found['shares'])}")
+
+
+def _images(options: argparse.Namespace) -> tuple[samples.Images, list[int]]:
+    """The images that the options name, and which of them to show."""
+    photos: Sequence[Path] = options.photos
+    if options.cifar is None and photos and not (len(photos) == 1 and photos[0].is_dir()):
+        if len(photos) > 10:
+            raise ValueError(f"photos: expected at most 10, got {len(photos)}")
+        for path in photos:
+            if not path.is_file():
+                raise FileNotFoundError(f"{path}: expected a photograph, or a single folder, got no such file")
+        return samples.Photos(photos, None), list(range(len(photos)))
+    if len(photos) > 1:
+        raise ValueError("photos: expected none with --cifar, got some")
+    images = samples.images_of(photos[0] if photos else None, options.cifar)
+    classes: dict[str, list[int]] = {}
+    for number in range(len(images)):
+        classes.setdefault(images.label(number), []).append(number)
+    classes.pop("", None)
+    if len(classes) < _CLASSES:
+        raise ValueError(f"{photos[0]}: expected at least {_CLASSES} class folders, got {len(classes)}; or name files")
+    rng = np.random.default_rng(options.seed)
+    chosen = sorted(rng.choice(sorted(classes), _CLASSES, replace=False).tolist())
+    return images, [int(rng.choice(classes[name])) for name in chosen]
+
+
+def _augmented(
+    network: features.Features,
+    name: str,
+    kind: str,
+    clean: Sequence[torch.Tensor],
+    numbers: Sequence[int],
+    options: argparse.Namespace,
+) -> list[torch.Tensor]:
+    """Features ``[samples, width]`` of each image."""
+    draw = samples.augmentation(name, kind, options.seed, network.classifier.mean, network.classifier.std)
+    parts = samples.chunks(options.samples, options.batch)
+    return [
+        torch.cat([network(draw(image, number, part)) for part in parts])
+        for image, number in zip(clean, numbers, strict=True)
+    ]
+
+
+def _corrupted(
+    network: features.Features, corrupted: samples.Corruptions, numbers: Sequence[int], options: argparse.Namespace
+) -> list[torch.Tensor]:
+    """Features ``[corruptions * severities, width]`` of each image."""
+    out = []
+    for _, changed, error in samples.pairs(corrupted, numbers, options.workers):
+        if error:
+            raise ValueError(error)
+        out.append(network.batched(changed, options.batch))
+    return out
+
+
+def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write ``embedding.json``, ``embedding.csv`` and ``embedding.png``; their paths."""
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    writer.writerow(["method", "image", "class", "sample", "component_1", "component_2"])
+    for name, content in results["methods"].items():
+        for image, clean, points in zip(results["images"], content["clean"], content["samples"], strict=True):
+            for label, point in [("clean", clean), *enumerate(points)]:
+                writer.writerow([name, image["image"], image["class"], label, *point])
+    texts = {"embedding.json": json.dumps(results, indent=1) + "\n", "embedding.csv": rows.getvalue()}
+    for file, text in texts.items():
+        with replacing(folder / file) as temporary:
+            temporary.write_text(text)
+    with replacing(folder / "embedding.png") as temporary:
+        _picture(results, temporary)
+    return [folder / file for file in (*texts, "embedding.png")]
+
+
+def _picture(results: Mapping[str, Any], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    methods, network = results["methods"], results["backbone"]
+    figure = Figure(figsize=(1.5 + 4 * len(methods), 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(methods), squeeze=False, sharex=True, sharey=True)[0]
+    for axes, (name, content) in zip(panels, methods.items(), strict=True):
+        for number, (clean, points) in enumerate(zip(content["clean"], content["samples"], strict=True)):
+            axes.scatter(*np.transpose(points), s=9, alpha=0.6, color=f"C{number}")
+            axes.scatter(*clean, s=130, marker="*", color=f"C{number}", edgecolor="black", zorder=3)
+        axes.set_title(f"{METHODS[name]}\ntotal variance {content['total_variance']:.3g}", fontsize=10)
+        axes.set_xlabel(f"component 1 ({100 * content['shares'][0]:.0f} % of the variance)")
+        axes.set_ylabel(f"component 2 ({100 * content['shares'][1]:.0f} %)")
+        axes.grid(alpha=0.3)
+        axes.set_aspect("equal", adjustable="box")
+    for number, image in enumerate(results["images"]):
+        panels[0].scatter([], [], color=f"C{number}", label=image["class"] or Path(image["image"]).stem)
+    panels[0].scatter([], [], marker="*", s=130, color="white", edgecolor="black", label="clean image")
+    figure.legend(loc="outside right upper", fontsize=8)
+    figure.suptitle(f"{network['name']}, {network['layer']}, {network['width']} wide", fontsize=11)
+    figure.savefig(path, dpi=130)
+
+
+def _percent(shares: Sequence[float]) -> str:
+    return " and ".join(f"{100 * share:.0f} %" for share in shares)

@@ -1,0 +1,195 @@
+"""Features of images in a layer of a trained network."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import hashlib
+import platform
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+import torchvision
+from torch import nn
+
+from .. import __version__
+from ..recipes import networks
+from ..recipes.cifar import SIDE
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that :func:`load` reads."""
+    group = parser.add_argument_group("network")
+    add = group.add_argument
+    add("--backbone", required=True, metavar="WEIGHTS", help="a checkpoint of prime-dali train; any other state dict "
+        "(with --network and --num-classes); torchvision:NAME:WEIGHTS; timm:NAME")  # fmt: skip
+    add("--layer", metavar="NAME", help="the module whose output is the features, such as layer4.1; default: the input "
+        "of the final classifier layer")  # fmt: skip
+    add("--network", metavar="NAME", help="of a plain state dict: of torchvision, or timm:NAME")
+    add("--num-classes", type=int, metavar="N", help="of a plain state dict")
+    add("--stem", choices=networks.STEMS, help="of a ResNet; default: what the weights fit")
+    add("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalisation")
+    add("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalisation (0 0 0 and 1 1 1: none)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one")
+
+
+class Features:
+    """A network up to one of its layers, in evaluation mode and float32 (no bfloat16, no TF32).
+
+    Args:
+        classifier: Its network goes to ``device``.
+        device: Where it runs.
+        side: Of the images, pixels.
+        layer: Dotted name of a module, whose output is taken (that of its last call). None: the input of the final
+            classifier layer, the last linear or convolution layer that gives the logits; of most networks, that is the
+            pooled features. Maps ``[N, C, H, W]`` are averaged over positions, and tokens ``[N, T, C]`` over tokens.
+
+    Attributes:
+        layer: In words.
+        width: Numbers an image.
+
+    Raises:
+        ValueError: No such module, with the nearest names; one that the forward pass does not run; or a network that
+            does not take such images.
+    """
+
+    def __init__(
+        self, classifier: networks.Classifier, device: torch.device, side: int, layer: str | None = None
+    ) -> None:
+        self.classifier, self.device = classifier, device
+        self._network = classifier.network.to(device).eval()
+        self._caught: torch.Tensor | None = None
+        probe = torch.zeros(1, 3, side, side, device=device)
+        if layer is None:
+            name = self._final_layer(probe)
+            self._module(name).register_forward_pre_hook(lambda _, given: self._catch(given[0]))
+            self.layer = f"input of {name}"
+        else:
+            self._module(layer).register_forward_hook(lambda _, __, out: self._catch(out))
+            self.layer = f"output of {layer}"
+        self.width = self(probe).shape[1]
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Features of normalised images.
+
+        Args:
+            images: float32 ``[N, 3, H, W]``, on the device.
+
+        Returns:
+            float32 ``[N, width]``.
+
+        Raises:
+            ValueError: Features that are not finite, or of a shape that is no vector, map or tokens.
+        """
+        self._caught = None
+        self._forward(images)
+        out, self._caught = self._caught, None
+        if not isinstance(out, torch.Tensor) or not 2 <= out.dim() <= 4:
+            what = "no call of it" if out is None else list(out.shape) if hasattr(out, "shape") else type(out).__name__
+            raise ValueError(f"layer: expected [N, C], [N, T, C] or [N, C, H, W] from the {self.layer}, got {what}")
+        if out.dim() == 4:
+            out = out.mean((2, 3))
+        elif out.dim() == 3:
+            out = out.mean(1)
+        if not out.isfinite().all():
+            raise ValueError(f"backbone: expected finite features, got others in the {self.layer}")
+        return out.float()
+
+    def normalised(self, images: torch.Tensor) -> torch.Tensor:
+        """uint8 images ``[N, 3, H, W]`` as the network takes them, on the device."""
+        mean, std = (
+            torch.tensor(values, device=self.device)[:, None, None]
+            for values in (self.classifier.mean, self.classifier.std)
+        )
+        return (images.to(self.device).float() / 255 - mean) / std
+
+    def batched(self, images: torch.Tensor, batch: int) -> torch.Tensor:
+        """Features of uint8 images ``[N, 3, H, W]``, at most ``batch`` a forward pass."""
+        return torch.cat([self(self.normalised(part)) for part in images.split(batch)])
+
+    def about(self) -> dict[str, Any]:
+        """Network, layer and weights, for a file of results."""
+        digest = hashlib.sha256()
+        for name, value in self._network.state_dict().items():
+            digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        own = {name: getattr(self.classifier, name) for name in ("source", "name", "num_classes", "stem")}
+        normalisation = {"mean": list(self.classifier.mean), "std": list(self.classifier.std)}
+        measure = {"layer": self.layer, "width": self.width, "weights_sha256": digest.hexdigest()}
+        return own | normalisation | measure
+
+    def _catch(self, value: Any) -> None:
+        self._caught = value
+
+    def _forward(self, images: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            try:
+                return self._network(images)
+            except AssertionError as error:  # how timm says that the size is wrong
+                raise ValueError(
+                    f"backbone: expected a network of {list(images.shape[2:])} images ({error})"
+                ) from error
+
+    def _module(self, name: str) -> nn.Module:
+        modules = {known: module for known, module in self._network.named_modules() if known}
+        if name not in modules:
+            near = difflib.get_close_matches(name, modules, n=3, cutoff=0.3)
+            hint = f"; nearest: {', '.join(map(repr, near))}" if near else ""
+            raise ValueError(f"layer: expected a module of {self.classifier.name}, got {name!r}{hint}")
+        return modules[name]
+
+    def _final_layer(self, probe: torch.Tensor) -> str:
+        """Name of the last layer with weights whose output has the logits' width."""
+        calls: list[tuple[str, Any]] = []
+        hooks = [
+            module.register_forward_hook(lambda _, __, out, name=name: calls.append((name, out.shape)))
+            for name, module in self._network.named_modules()
+            if name and isinstance(module, (nn.Linear, nn.Conv2d))
+        ]
+        try:
+            logits = self._forward(probe)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        final = [name for name, shape in calls if len(shape) in (2, 4) and shape[1] == logits.shape[1]]
+        if not final:
+            raise ValueError(
+                f"layer: expected a network that ends in a linear or convolution layer, got {self.classifier.name}; "
+                "name the layer"
+            )
+        return final[-1]
+
+
+def load(options: argparse.Namespace, side: int) -> Features:
+    """The network of the options of :func:`add_options`, for images of this side (pixels).
+
+    Raises:
+        ValueError, FileNotFoundError, ImportError: As :func:`prime_dali.recipes.networks.load` and :class:`Features`;
+            a network of CIFAR's images for larger ones, or the reverse.
+        RuntimeError: A GPU is wanted that is not there.
+    """
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("device: expected a GPU that torch can use, got none")
+    device = torch.device("cuda" if options.device != "cpu" and torch.cuda.is_available() else "cpu")
+    classifier = networks.load(
+        options.backbone, name=options.network, num_classes=options.num_classes, stem=options.stem,
+        mean=options.mean, std=options.std,
+    )  # fmt: skip
+    if (classifier.size == SIDE) != (side == SIDE):
+        raise ValueError(
+            f"backbone: expected a network of {side} x {side} images, got {options.backbone} of size {classifier.size}"
+        )
+    return Features(classifier, device, side, options.layer)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Date, hardware and versions, for a file of results."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    versions = {
+        "prime-dali": __version__, "python": platform.python_version(), "torch": torch.__version__,
+        "torchvision": torchvision.__version__, "pillow": PIL.__version__, "numpy": np.__version__,
+    }  # fmt: skip
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"date": date, "device": str(device), "hardware": name, "versions": versions}

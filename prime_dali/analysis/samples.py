@@ -1,0 +1,288 @@
+"""Clean images, and what corruptions and augmentations make of each one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from .. import _arguments
+from .._files import PhotoError, find_photos
+from ..config import preset
+from ..evaluation import benchmarks, corruptions, distortions
+from ..evaluation.corrupt import read_224
+from ..evaluation.names import SEVERITIES
+from ..module import PRIME
+from ..recipes.augmix import AugMix, run_chains
+from ..recipes.cifar import Cifar, read_cifar
+
+AUGMENTATIONS = {
+    "augmix-no-mix": "AugMix, no mixing", "prime-no-mix": "PRIME, no mixing", "augmix": "AugMix", "prime": "PRIME",
+}  # fmt: skip
+"""Titles by name. No mixing: one chain, and no blend with the clean image."""
+
+AUGMIX_SEVERITY = {"cifar": 3, "imagenet": 1}
+"""Of the paper, by kind of image."""
+
+Draw = Callable[[torch.Tensor, int, range], torch.Tensor]
+"""Takes uint8 ``[3, H, W]``, the image's number and numbers of samples; gives float32 ``[samples, 3, H, W]``,
+normalised. Each sample depends on seed and numbers alone."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the corruptions."""
+    add = parser.add_argument
+    add("--corruptions", nargs="+", metavar="NAME", help="default: the fifteen")
+    add("--severities", nargs="+", type=int, default=SEVERITIES, metavar="S", help="default: 1 to 5")
+    add("--seed", type=int, default=0, help="names all random draws; default: 0")
+    add("--batch", type=int, default=50, help="images a forward pass; default: 50")
+    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that make corrupted images")
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Photographs as ImageNet-C takes them: shorter side 256, centre 224 x 224."""
+
+    files: Sequence[Path]
+    root: Path | None
+    """The folder that holds them all; None: they were named one by one."""
+    kind = "imagenet"
+
+    @classmethod
+    def of(cls, folder: Path) -> Photos:
+        """All in a folder and the folders in it; FileNotFoundError if there are none."""
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder}: expected a folder of photographs, got none")
+        return cls(find_photos([folder]), folder)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def name(self, number: int) -> str:
+        """Path, within the folder if there is one."""
+        path = self.files[number]
+        return str(path if self.root is None else path.relative_to(self.root))
+
+    def label(self, number: int) -> str:
+        """Name of the class folder; empty for a photograph in none."""
+        folder = self.files[number].parent
+        return "" if self.root in (None, folder) else folder.name
+
+    def read(self, number: int) -> NDArray[np.uint8]:
+        """RGB ``[224, 224, 3]``; PhotoError for a file that is no image."""
+        return read_224(self.files[number])
+
+
+@dataclass(frozen=True)
+class CifarImages:
+    """A part of CIFAR."""
+
+    data: Cifar
+    kind = "cifar"
+
+    def __len__(self) -> int:
+        return len(self.data.images)
+
+    def name(self, number: int) -> str:
+        """The number."""
+        return str(number)
+
+    def label(self, number: int) -> str:
+        """Name of the class."""
+        return self.data.classes[self.data.labels[number]]
+
+    def read(self, number: int) -> NDArray[np.uint8]:
+        """RGB ``[32, 32, 3]``."""
+        return self.data.images[number]
+
+
+Images = Photos | CifarImages
+
+
+def images_of(folder: Path | None, cifar: Sequence[str] | None, *, train: bool = True) -> Images:
+    """The images that the options name: a folder of photographs, or (classes, folder) of CIFAR, its training part or
+    its test part.
+
+    Raises:
+        ValueError: Both or neither is given; not 10 or 100 classes.
+        FileNotFoundError, ValueError: As :meth:`Photos.of` and :func:`prime_dali.recipes.cifar.read_cifar`.
+    """
+    if (folder is None) == (cifar is None):
+        raise ValueError("images: expected a folder of photographs or --cifar, and not both")
+    if folder is not None:
+        return Photos.of(folder)
+    assert cifar is not None
+    if cifar[0] not in ("10", "100"):
+        raise ValueError(f"cifar: expected 10 or 100 and a folder, got {cifar[0]!r}")
+    return CifarImages(read_cifar(cifar[1], int(cifar[0]), train=train))
+
+
+@dataclass(frozen=True)
+class Corruptions:
+    """Corrupted images: made in memory, or read from a benchmark that was made of the same images."""
+
+    images: Images
+    names: Sequence[str]
+    severities: Sequence[int]
+    seed: int = 0
+    stored: benchmarks.Corrupted | Path | None = None
+    """None: made in memory. Of CIFAR, the open benchmark; else the folder ``<corruption>/<severity>/<photograph>``."""
+
+    @classmethod
+    def of(
+        cls,
+        images: Images,
+        names: Sequence[str] | None,
+        severities: Sequence[int],
+        seed: int,
+        folder: Path | None = None,
+    ) -> Corruptions:
+        """Checked, in the order of the tables, each once; ``names`` None: the fifteen.
+
+        Raises:
+            ValueError: An unknown corruption or severity; one that ``folder`` lacks; a benchmark of other images.
+            FileNotFoundError: No such folder.
+            ImportError: ``frost`` without its textures.
+        """
+        known = [*corruptions.STRENGTHS[images.kind, "c"], *corruptions.STRENGTHS[images.kind, "c-bar"]]
+        wanted = names or corruptions.main_names(images.kind, "c")
+        for name in wanted:
+            if name not in known:
+                raise ValueError(_arguments.unknown("corruption", name, known))
+        for severity in severities:
+            _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
+        _arguments.integer("seed", seed, 0, 2**63 - 1)
+        ordered, levels = sorted(set(wanted), key=known.index), sorted(set(severities))
+        stored: benchmarks.Corrupted | Path | None = None
+        if folder is not None and isinstance(images, CifarImages):
+            stored = benchmarks.cifar_corrupted(folder, len(images.data.classes))
+            lacking = [f"{name} {s}" for name in ordered for s in levels if (name, s) not in stored.available]
+            first = None if lacking else stored.read(ordered[0], levels[0])
+            if first is not None and not np.array_equal(first.labels, images.data.labels):
+                raise ValueError(f"{folder}: expected the {len(images)} images of CIFAR's test part, got other labels")
+        elif folder is not None:
+            stored = folder
+            lacking = [f"{name}/{s}" for name in ordered for s in levels if not (folder / name / str(s)).is_dir()]
+        elif "frost" in ordered:
+            distortions.ice(0, 1)  # missing textures show now, not in a worker
+        if folder is not None and lacking:
+            raise ValueError(f"{folder}: expected all corruptions and severities, missing: {', '.join(lacking[:5])}")
+        return cls(images, ordered, levels, seed, stored)
+
+    def read(self, number: int) -> NDArray[np.uint8]:
+        """The image under each corruption at each severity: RGB ``[corruptions * severities, H, W, 3]``.
+
+        Raises:
+            FileNotFoundError, PhotoError, ValueError: A file is not there or not what it should be; it is named.
+        """
+        parts = [(name, severity) for name in self.names for severity in self.severities]
+        if isinstance(self.stored, Path):
+            return np.stack([self._file(*part, number) for part in parts])
+        if self.stored is not None:
+            blocks = (self.stored.read(*part) for part in parts)
+            return np.stack([block.images[number] for block in blocks if isinstance(block, benchmarks.Arrays)])
+        image = self.images.read(number)
+        if self.images.kind == "cifar":
+            made = [corruptions.cifar(image[None], *part, seed=self.seed, numbers=[number])[0] for part in parts]
+        else:
+            made = [corruptions.imagenet(image, *part, seed=self.seed, number=number) for part in parts]
+        return np.stack(made)
+
+    def _file(self, name: str, severity: int, number: int) -> NDArray[np.uint8]:
+        from PIL import Image
+
+        assert isinstance(self.stored, Path)
+        path = self.stored / name / str(severity) / self.images.name(number)
+        if path.suffix.lower() not in (".jpg", ".jpeg"):
+            path = path.with_name(f"{path.name}.JPEG")  # as prime-dali corrupt names them
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("RGB"))
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{path}: expected the corrupted {self.images.name(number)}, no such file"
+            ) from None
+        except (OSError, ValueError, SyntaxError) as error:
+            raise PhotoError(f"{path}: not a readable image ({error})") from error
+        if pixels.shape[:2] != (benchmarks.SIDE, benchmarks.SIDE):
+            raise ValueError(f"{path}: expected {benchmarks.SIDE} x {benchmarks.SIDE} pixels, got {pixels.shape[:2]}")
+        return pixels
+
+
+class _Pairs(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
+    """Clean image, corrupted ones, and what is wrong: an exception would bring the worker's whole trace along."""
+
+    def __init__(self, source: Corruptions, numbers: Sequence[int]) -> None:
+        self.source, self.numbers = source, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+        try:
+            clean = self.source.images.read(self.numbers[place])
+            corrupted = self.source.read(self.numbers[place])
+        except (OSError, ValueError) as error:
+            return torch.empty(0), torch.empty(0), str(error)
+        return torch.tensor(clean).permute(2, 0, 1), torch.from_numpy(corrupted).permute(0, 3, 1, 2), ""
+
+
+def pairs(source: Corruptions, numbers: Sequence[int], workers: int) -> DataLoader[Any]:
+    """Of each number in order: clean image ``[3, H, W]``, corrupted ones ``[C, 3, H, W]``, both uint8, and an error."""
+    if isinstance(source.stored, benchmarks.Corrupted):
+        workers = 0  # mapped files need no help
+    return DataLoader(_Pairs(source, numbers), batch_size=None, num_workers=workers, worker_init_fn=_one_thread)
+
+
+def _one_thread(_: int) -> None:
+    import cv2
+
+    cv2.setNumThreads(1)
+
+
+def augmentation(
+    name: str, kind: str, seed: int, mean: tuple[float, float, float], std: tuple[float, float, float]
+) -> Draw:
+    """One of :data:`AUGMENTATIONS`, as the paper trains with it on this kind of image; sample k is that of epoch k.
+
+    Raises:
+        ValueError: Unknown name.
+    """
+    if name not in AUGMENTATIONS:
+        raise ValueError(_arguments.unknown("method", name, AUGMENTATIONS))
+    severity = AUGMIX_SEVERITY[kind]
+    if name == "augmix-no-mix":
+        chain = AugMix(severity, width=1, seed=seed)
+        shift, scale = (torch.tensor(values)[:, None, None] for values in (mean, std))
+
+        def change(images: torch.Tensor, index: torch.Tensor, epoch: torch.Tensor) -> torch.Tensor:
+            drawn = chain.draw(index, epoch, (images.shape[2], images.shape[3]))
+            levels = run_chains(images, drawn.operation, drawn.magnitude)[0, 0]
+            return (levels.float() / 255 - shift.to(levels.device)) / scale.to(levels.device)
+
+    elif name == "augmix":
+        change = AugMix(severity, seed=seed, mean=mean, std=std)
+    else:
+        config = preset(kind).replace(mixing="none" if name == "prime-no-mix" else "paper")
+        change = PRIME(config, seed=seed, mean=mean, std=std)
+
+    def draw(image: torch.Tensor, number: int, samples: range) -> torch.Tensor:
+        images = image.expand(len(samples), -1, -1, -1)
+        index = torch.full((len(samples),), number, device=image.device)
+        epoch = torch.arange(samples.start, samples.stop, device=image.device)
+        return change(images, index, epoch)
+
+    return draw
+
+
+def chunks(count: int, batch: int) -> list[range]:
+    """``range(count)`` in parts of at most ``batch``."""
+    return [range(start, min(start + batch, count)) for start in range(0, count, batch)]

@@ -1,0 +1,237 @@
+"""``prime-dali analyze similarity``: how near augmented images come to corrupted ones.
+
+For N images drawn at random, each corruption c of an image at each severity (75 in all) and K augmented samples t of
+the same image: the least cosine distance ``min_t 1 - cos(phi(c), phi(t))``, ``phi`` the features of a trained network.
+Mean, median and percentiles are over images, corruptions, severities (Modas et al., ECCV 2022, tables
+"simclr_distances" and "simclr_percentiles"; there N = 1,000 training images of ImageNet, K = 100, and a
+SimCLRv2 ResNet-50). Of the method "clean" the one sample is the image itself.
+
+Read thus where the paper is silent: features are the input of the final classifier layer (``--layer`` names another);
+an image is the central crop that ImageNet-C takes, for augmentations too; "no mixing" is one chain without a blend; a
+corrupted image is made in memory, without the JPEG files of ImageNet-C, unless it is read from a folder; sample k of an
+image is what training would see of it in epoch k.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import normalize
+
+from .. import _arguments
+from .._files import replacing
+from ..evaluation import benchmarks
+from ..evaluation.corruptions import SIDES
+from . import features, samples, similarity_report
+from .similarity_report import CLEAN, METHODS
+
+DISTANCES = "distances.npz"
+_SAVE_EVERY = 60  # seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``prime-dali analyze similarity``."""
+    add = parser.add_argument
+    add("photos", type=Path, nargs="?", metavar="PHOTOS", help="a folder of photographs, with class folders or without")
+    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, in place of PHOTOS: "
+        "the training part, or with --corrupted the test part")  # fmt: skip
+    add("--corrupted", type=Path, metavar="DIR", help="read corrupted images from a benchmark that was made of these "
+        "photographs, or of CIFAR's test part, instead of making them")  # fmt: skip
+    add("--images", type=int, default=1000, metavar="N", help="to draw from these; default: 1000")
+    add("--samples", type=int, default=100, metavar="K", help="augmented samples an image and method; default: 100")
+    add("--methods", nargs="+", default=list(METHODS), metavar="NAME", help=f"default: {' '.join(METHODS)}")
+    samples.add_options(parser)
+    features.add_options(parser)
+    add("--out", type=Path, required=True, metavar="DIR", help="for results.json, .csv, .md and .png, and "
+        "distances.npz, with which a run that was stopped goes on")  # fmt: skip
+
+
+def least_distances(corrupted: torch.Tensor, augmented: torch.Tensor) -> torch.Tensor:
+    """Cosine distance of each vector to the nearest of others.
+
+    Args:
+        corrupted: ``[C, D]``.
+        augmented: ``[K, D]``.
+
+    Returns:
+        float64 ``[C]``: the least ``1 - cos``, as half the squared distance of unit vectors, which loses no digits
+        where the two are nearly the same.
+
+    Raises:
+        ValueError: A vector is zero, and has no direction.
+    """
+    for name, vectors in (("corrupted", corrupted), ("augmented", augmented)):
+        if not vectors.any(1).all():
+            raise ValueError(f"{name}: expected features that are not zero, got a vector of zeros")
+    units = normalize(corrupted.double(), eps=0), normalize(augmented.double(), eps=0)
+    between = torch.cdist(units[0], units[1], compute_mode="donot_use_mm_for_euclid_dist")
+    return between.min(1).values.square() / 2
+
+
+def measure(
+    network: features.Features,
+    corrupted: samples.Corruptions,
+    numbers: Sequence[int],
+    methods: Mapping[str, samples.Draw | None],
+    count: int,
+    *,
+    batch: int = 50,
+    workers: int = 0,
+) -> Iterator[NDArray[np.float64]]:
+    """Least distances of one image after the other.
+
+    Args:
+        network: Gives the features.
+        corrupted: The images, and their corruptions.
+        numbers: Of the images.
+        methods: By name; None: the image itself.
+        count: Augmented samples an image.
+        batch: Images a forward pass; no matter for the result, but for rounding.
+        workers: Processes that make corrupted images; 0: this one.
+
+    Yields:
+        ``[methods, corruptions, severities]`` of each image.
+
+    Raises:
+        ValueError: A file that is not what it should be; features that are not finite, or zero.
+    """
+    shape = (len(methods), len(corrupted.names), len(corrupted.severities))
+    for number, (clean, changed, error) in zip(numbers, samples.pairs(corrupted, numbers, workers), strict=True):
+        if error:
+            raise ValueError(error)
+        targets = network.batched(changed, batch)
+        image = clean.to(network.device)
+        rows = []
+        for draw in methods.values():
+            if draw is None:
+                vectors = network.batched(image[None], batch)
+            else:
+                vectors = torch.cat([network(draw(image, number, part)) for part in samples.chunks(count, batch)])
+            rows.append(least_distances(targets, vectors))
+        yield torch.stack(rows).cpu().numpy().reshape(shape)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure as the options say, print the table and write everything.
+
+    Raises:
+        TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
+            message names it.
+    """
+    from tqdm import tqdm
+
+    for name in ("images", "samples", "batch"):
+        _arguments.integer(name, getattr(options, name), 1, 10**6)
+    _arguments.integer("workers", options.workers, 0, 1024)
+    for name in options.methods:
+        if name not in METHODS:
+            raise ValueError(_arguments.unknown("method", name, METHODS))
+    names = [name for name in METHODS if name in options.methods]
+    images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
+    corrupted = samples.Corruptions.of(
+        images, options.corruptions, options.severities, options.seed, options.corrupted
+    )  # fmt: skip
+    if len(images) < options.images:
+        raise ValueError(f"images: expected at most {len(images)}, which there are, got {options.images}; see --images")
+    drawn = np.random.default_rng(options.seed).choice(len(images), options.images, replace=False)
+    numbers = sorted(int(number) for number in drawn)
+    network = features.load(options, SIDES[images.kind])
+    normalisation = network.classifier.mean, network.classifier.std
+    methods = {
+        name: None if name == CLEAN else samples.augmentation(name, images.kind, options.seed, *normalisation)
+        for name in names
+    }
+    settings = {
+        "images": [images.name(number) for number in numbers], "seed": options.seed, "samples": options.samples,
+        "methods": names, "corruptions": list(corrupted.names), "severities": list(corrupted.severities),
+        "kind": images.kind, "corrupted": _origin(options.corrupted, images), "backbone": network.about(),
+    }  # fmt: skip
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    shape = (len(numbers), len(names), len(corrupted.names), len(corrupted.severities))
+    distances = _resume(options.out / DISTANCES, settings, shape)
+    missing = [place for place in range(len(numbers)) if np.isnan(distances[place]).any()]
+    start = saved = time.perf_counter()
+    found = measure(
+        network, corrupted, [numbers[place] for place in missing], methods, options.samples,
+        batch=options.batch, workers=options.workers,
+    )  # fmt: skip
+    try:
+        with tqdm(total=len(numbers), initial=len(numbers) - len(missing), unit="image") as bar:
+            for place, values in zip(missing, found, strict=True):
+                distances[place] = values
+                bar.update()
+                if time.perf_counter() - saved > _SAVE_EVERY:
+                    _save(options.out / DISTANCES, settings, distances)
+                    saved = time.perf_counter()
+    finally:
+        _save(options.out / DISTANCES, settings, distances)
+
+    augmented = sum(draw is not None for draw in methods.values())
+    passes = distances.shape[2] * distances.shape[3] + augmented * options.samples + (CLEAN in methods)
+    seconds = time.perf_counter() - start
+    cost = {
+        "images": len(missing), "seconds": round(seconds, 2), "network_inputs": passes * len(missing),
+        "batch": options.batch, "workers": options.workers,
+    }  # fmt: skip
+    if network.device.type == "cuda":
+        cost["peak_memory_bytes"] = torch.cuda.max_memory_allocated(network.device)
+    results = {
+        "format": "prime-dali-similarity", "version": 1, **features.environment(network.device),
+        "source": str(options.photos or " ".join(options.cifar)), **settings, "cost": cost,
+        "measured": {
+            name: similarity_report.statistics(distances[:, place], corrupted.names, corrupted.severities)
+            for place, name in enumerate(names)
+        },
+        "reported": similarity_report.reported(),
+    }  # fmt: skip
+    print(similarity_report.markdown(results))
+    for path in similarity_report.write(results, options.out):
+        print(f"wrote {path}")
+    each = f" ({seconds / len(missing):.2f} s an image)" if missing else ""
+    print(f"{len(missing)} images, {cost['network_inputs']:,} inputs of the network in {seconds:.1f} s{each}")
+
+
+def _origin(folder: Path | None, images: samples.Images) -> str:
+    """Where corrupted images come from, in words."""
+    if folder is None:
+        return "made in memory, not stored as JPEG"
+    name = "ImageNet-C" if isinstance(images, samples.Photos) else f"CIFAR-{len(images.data.classes)}-C"
+    return f"{folder}{'' if benchmarks.manifest(folder, name) is None else ' (regenerated)'}"
+
+
+def _resume(path: Path, settings: Mapping[str, Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """The distances that an earlier run with these settings has left, NaN where there are none."""
+    if not path.exists():
+        return np.full(shape, np.nan)
+    try:
+        with np.load(path) as content:
+            there, distances = json.loads(str(content["settings"])), content["distances"]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: expected distances of prime-dali analyze similarity ({error})") from error
+    for key, value in json.loads(json.dumps(settings)).items():
+        if there.get(key) != value:
+            raise ValueError(
+                f"{path}: made with other settings: {key}: expected {_short(there.get(key))}, got {_short(value)}; "
+                "choose another --out"
+            )
+    return distances
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _save(path: Path, settings: Mapping[str, Any], distances: NDArray[np.float64]) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, distances=distances, settings=json.dumps(settings))

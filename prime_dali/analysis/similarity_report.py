@@ -1,0 +1,165 @@
+"""Results of ``prime-dali analyze similarity`` as JSON, CSV, Markdown and a picture, beside what the paper reports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._files import replacing
+from ..evaluation.reported import SOURCE
+from .samples import AUGMENTATIONS
+
+CLEAN = "clean"
+METHODS = {CLEAN: "Clean", **AUGMENTATIONS}
+PERCENTILES = (5, 10, 25, 50, 75)
+_STATISTICS = ("mean", "median", *(f"p{q}" for q in PERCENTILES))
+
+# Times 1000 (tables "simclr_distances" and "simclr_percentiles"); the medians of the two differ in the last digit.
+_REPORTED = {
+    CLEAN: (25.38, 6.44, 0.33, 0.64, 1.97, 6.43, 17.44),
+    "augmix-no-mix": (20.57, 3.56, 0.17, 0.31, 1.04, 3.55, 10.71),
+    "prime-no-mix": (10.61, 1.88, 0.04, 0.07, 0.24, 1.87, 7.11),
+    "augmix": (17.48, 2.61, 0.11, 0.21, 0.69, 2.61, 8.37),
+    "prime": (7.71, 1.61, 0.08, 0.12, 0.32, 1.61, 5.76),
+}
+_REPORTED_SETUP = "SimCLRv2 ResNet-50, 1,000 training images of ImageNet, 75 corruptions, 100 samples"
+
+
+def reported() -> dict[str, Any]:
+    """What the paper reports, not measured by this package."""
+    numbers = {
+        name: dict(zip(_STATISTICS, (value / 1000 for value in row), strict=True)) for name, row in _REPORTED.items()
+    }
+    return {"source": SOURCE, "setup": _REPORTED_SETUP, "methods": numbers}
+
+
+def statistics(distances: NDArray[np.float64], corruptions: Sequence[str], severities: Sequence[int]) -> dict[str, Any]:
+    """Mean, median and percentiles (linear between ranks): of all, by corruption, by severity and by both.
+
+    Args:
+        distances: ``[images, corruptions, severities]``.
+        corruptions, severities: Their names.
+    """
+    return {
+        **_numbers(distances),
+        "by_corruption": {name: _numbers(distances[:, c]) for c, name in enumerate(corruptions)},
+        "by_severity": {str(severity): _numbers(distances[..., s]) for s, severity in enumerate(severities)},
+        "by_part": {
+            name: {str(severity): _numbers(distances[:, c, s]) for s, severity in enumerate(severities)}
+            for c, name in enumerate(corruptions)
+        },
+    }
+
+
+def _numbers(distances: NDArray[np.float64]) -> dict[str, float]:
+    values = [distances.mean(), np.median(distances), *np.percentile(distances, PERCENTILES)]
+    return {name: float(value) for name, value in zip(_STATISTICS, values, strict=True)}
+
+
+def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write ``results.json``, ``results.csv``, ``results.md`` and ``results.png``; their paths."""
+    texts = {
+        "results.json": json.dumps(results, indent=1) + "\n",
+        "results.csv": _csv(results),
+        "results.md": markdown(results) + "\n",
+    }
+    for name, text in texts.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_text(text)
+    with replacing(folder / "results.png") as temporary:
+        _picture(results, temporary)
+    return [folder / name for name in (*texts, "results.png")]
+
+
+def _csv(results: Mapping[str, Any]) -> str:
+    """A row a method, corruption and severity, ``all`` of them included; distances are as measured, not times 1000."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["source", "method", "corruption", "severity", *_STATISTICS])
+    for method, content in results["measured"].items():
+        parts = {("all", "all"): content}
+        parts |= {("all", severity): row for severity, row in content["by_severity"].items()}
+        for name, row in content["by_corruption"].items():
+            parts[name, "all"] = row
+            parts |= {(name, severity): part for severity, part in content["by_part"][name].items()}
+        for place, row in parts.items():
+            writer.writerow(["measured", method, *place, *(row[key] for key in _STATISTICS)])
+    for method, row in results["reported"]["methods"].items():
+        writer.writerow(["reported", method, "all", "all", *(row[key] for key in _STATISTICS)])
+    return out.getvalue()
+
+
+def markdown(results: Mapping[str, Any]) -> str:
+    """The tables, distances times 1000."""
+    measured, network = results["measured"], results["backbone"]
+    rows = [[METHODS[name], "measured", *_thousandths(content)] for name, content in measured.items()]
+    rows += [[METHODS[n], "reported", *_thousandths(row)] for n, row in results["reported"]["methods"].items()]
+    by_corruption = [
+        [name, *(f"{1000 * content['by_corruption'][name]['mean']:.2f}" for content in measured.values())]
+        for name in results["corruptions"]
+    ]
+    by_severity = [
+        [str(s), *(f"{1000 * content['by_severity'][str(s)]['mean']:.2f}" for content in measured.values())]
+        for s in results["severities"]
+    ]
+    titles = [METHODS[name] for name in measured]
+    count = len(results["corruptions"]) * len(results["severities"])
+    return "\n".join([
+        "# Least cosine distance of corrupted images to augmented ones, times 1000", "",
+        f"Measured: {network['name']} ({network['source']}), {network['layer']}, width {network['width']}; "
+        f"{len(results['images'])} images, {count} corruptions, {results['samples']} samples, seed {results['seed']}; "
+        f"corrupted images: {results['corrupted']}; {results['hardware']}, {results['date']}.", "",
+        f"Reported: {results['reported']['source']}; {results['reported']['setup']}.", "",
+        _table(["method", "", "mean", "median", *(f"{q} %" for q in PERCENTILES)], rows), "",
+        "## Means by corruption, measured", "", _table(["corruption", *titles], by_corruption), "",
+        "## Means by severity, measured", "", _table(["severity", *titles], by_severity),
+    ])  # fmt: skip
+
+
+def _thousandths(row: Mapping[str, float]) -> list[str]:
+    return [f"{1000 * row[key]:.2f}" for key in _STATISTICS]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+
+
+def _picture(results: Mapping[str, Any], path: Path) -> None:
+    """Percentiles, measured and reported, and means by corruption."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    measured, names = results["measured"], results["corruptions"]
+    figure = Figure(figsize=(7 + 0.45 * len(names), 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, width_ratios=(4.5, 1.5 + 0.45 * len(names)))
+    for place, (method, content) in enumerate(measured.items()):
+        number = list(METHODS).index(method)
+        color, shift = f"C{number}", 0.13 * (place - (len(measured) - 1) / 2)
+        left.plot(PERCENTILES, [content[f"p{q}"] for q in PERCENTILES], "o-", color=color, label=METHODS[method])
+        row = results["reported"]["methods"][method]
+        left.plot(PERCENTILES, [row[f"p{q}"] for q in PERCENTILES], "x:", color=color, alpha=0.7)
+        means = [content["by_corruption"][name]["mean"] for name in names]
+        right.plot(np.arange(len(names)) + shift, means, "o", color=color)
+    left.plot([], [], "x:", color="gray", label="reported")
+    for axes in (left, right):
+        axes.set_yscale("log")
+        axes.grid(alpha=0.3)
+    left.set(xlabel="percentile, %", ylabel="least cosine distance", xticks=PERCENTILES)
+    left.set_title("over images and corruptions", fontsize=10)
+    right.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=40, ha="right")
+    right.set_title("means by corruption, measured", fontsize=10)
+    network = results["backbone"]
+    figure.suptitle(
+        f"{network['name']}, {network['layer']}, {network['width']} wide; {len(results['images'])} images, "
+        f"{results['samples']} samples", fontsize=11,
+    )  # fmt: skip
+    figure.legend(loc="outside right upper", fontsize=8)
+    figure.savefig(path, dpi=130)
