@@ -201,13 +201,17 @@ def test_strengths() -> None:
             alpha.values(wanted)
 
 
-def test_copies() -> None:
+def test_copies(tmp_path: Path) -> None:
     runs = sample_complexity.build({"epochs": 100}, {"copies": {10: "ten", 1: "one", 4: "four", 2: "two"}})
     assert [(run.name, run.settings.get("data"), run.settings.get("epochs")) for run in runs] == [
         ("k=1", "one", 50), ("k=2", "two", 33), ("k=4", "four", 20), ("k=10", "ten", 9), ("fresh", None, None),
     ]  # fmt: skip
     assert {run.settings["method"] for run in runs[:-1]} == {"standard"}
     assert runs[2].reported[0] == Reported("CIFAR-10", {"corrupted": 88.8})
+    (tmp_path / "manifest.json").write_text('{"copies": 2}')
+    assert sample_complexity.build({}, {"copies": {2: tmp_path}})[0].name == "k=2"
+    with pytest.raises(ValueError, match=r"copies: expected a folder with 3 of each image, got .* with 2"):
+        sample_complexity.build({}, {"copies": {3: tmp_path}})
     assert options(sample_complexity, "--out", "o", "--copies", "1=a").copies == ["1=a"]
     for words in (["--copies", "a"], ["--copies", "x=a"], []):
         with pytest.raises(ValueError, match="copies: expected"):
@@ -317,7 +321,7 @@ def test_tables_and_pictures_with_a_run_missing(
     module: object, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run has not been run; tables in per cent, reported numbers beside, a picture."""
-    words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", f"cifar-c={tmp_path}"]
+    words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c"]
     given = {"copies": {1: "/one", 2: "/two", 4: "/four"}} if module is sample_complexity else {}
     parsed = options(module, *words)
     grid = grids.read_grid(module.ANALYSIS, parsed, given)

@@ -87,8 +87,7 @@ def draw(rows: Sequence[Row], figure: Any) -> None:
         handles.append(axes.scatter([row.scores["corrupted"] for row in own], at, marker="x", s=36, zorder=4))
         words.append(f"corrupted, reported\non {dataset}")
     axes.set_yticks(range(len(names)), [label(next(r for r in rows if r.run == name)) for name in names])
-    axes.invert_yaxis()  # the first on top
-    axes.set(xlim=(0, 100), xlabel="accuracy, %")
+    axes.set(ylim=(len(names) - 0.4, -0.6), xlim=(0, 100), xlabel="accuracy, %")
     axes.grid(axis="x", alpha=0.3)
     figure.legend(handles, words, loc="outside right upper", fontsize=8)
 

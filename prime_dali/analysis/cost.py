@@ -263,14 +263,13 @@ def _picture(path: Path, numbers: Mapping[str, Mapping[str, float | None]]) -> P
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     bars = axes.barh(range(len(done)), list(done.values()), color="lightsteelblue", zorder=2)
-    axes.bar_label(bars, fmt="%.2f", padding=4, fontsize=9)
+    axes.bar_label(bars, fmt="%.2f", label_type="center", fontsize=9)
     known = [(REPORTED[method], place) for place, method in enumerate(done) if method in REPORTED]
     if known:
         axes.scatter(*zip(*known, strict=True), marker="x", color="black", zorder=3, label="reported on ImageNet-100")
         axes.legend(fontsize=8)
     axes.set_yticks(range(len(done)), list(done))
     axes.invert_yaxis()  # the first on top
-    axes.margins(x=0.15)
     axes.set(xlabel="time of a training epoch over standard training")
     axes.grid(axis="x", alpha=0.3)
     with replacing(path) as aside:

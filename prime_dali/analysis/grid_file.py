@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import os
 import re
@@ -97,8 +98,6 @@ def train_config(settings: Mapping[str, Any]) -> TrainConfig:
         ImportError: jsonargparse is missing.
         TypeError, ValueError: A setting is unknown, of another type, or out of its range; the message names it.
     """
-    from ..recipes import train
-
     check_names("setting", settings, [f.name for f in fields(TrainConfig)])
     if not settings.get("data"):
         raise ValueError(
@@ -110,18 +109,25 @@ def train_config(settings: Mapping[str, Any]) -> TrainConfig:
     for name, value in settings.items():
         if isinstance(getattr(TrainConfig, name), tuple) and not isinstance(value, (list, tuple)):
             raise TypeError(f"{name}: expected a list, got {value!r}")
-    parser = train.parser(recipe)  # not of the method, whose check a default would skip
-    parser.exit_on_error = False
     try:
         # JSON's kinds alone, because this is what a file would hold.
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
-        parsed = parser.parse_object({**defaults(recipe, method), **plain})
+        parsed = _parser(recipe).parse_object({**defaults(recipe, method), **plain})
     except argparse.ArgumentError as error:
         raise ValueError(" ".join(str(error).split())) from None
     given: dict[str, Any] = {f.name: getattr(parsed, f.name) for f in fields(TrainConfig)}
     for name, value in given.items():
         given[name] = tuple(value) if isinstance(value, list) else value
     return TrainConfig(**given)
+
+
+@functools.cache
+def _parser(recipe: str) -> Any:
+    from ..recipes import train
+
+    parser = train.parser(recipe)  # not of the run's method, whose check a default would skip
+    parser.exit_on_error = False
+    return parser
 
 
 def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
@@ -182,7 +188,7 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
         grid.config(run)
     folders = {Path(grid.config(run).data) for run in chosen}
     folders |= {Path(value) for name, value in grid.evaluate.items() if name in _FOLDERS}
-    for folder in sorted(folders):
+    for folder in sorted(folders) if chosen else []:
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such file or folder")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,9 +47,18 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
     epochs = _arguments.integer("epochs", base.get("epochs", 100), 1, 10**6)
     runs = []
     for k in sorted(folders, key=lambda k: _arguments.integer("copies", k, 1, 1000)):
+        _check_manifest(Path(folders[k]), k)
         settings = {"method": "standard", "data": str(folders[k]), "epochs": max(1, round(epochs / (k + 1)))}
         runs.append(Run(f"k={k}", settings, REPORTED.get(k, ()), x=k))
     return [*runs, Run(FRESH, {"method": "prime"}, _REPORTED_FRESH)]
+
+
+def _check_manifest(folder: Path, k: int) -> None:
+    """Where ``prime-dali augment`` has made the folder, it must have made ``k`` copies."""
+    manifest = folder / "manifest.json"
+    made = json.loads(manifest.read_text()).get("copies", k) if manifest.is_file() else k
+    if made != k:
+        raise ValueError(f"copies: expected a folder with {k} of each image, got {folder} with {made}")
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
