@@ -252,6 +252,23 @@ def test_a_bad_file(text: str, message: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = [
+        "--out",
+        tmp_path / "out",
+        "--grid",
+        grid,
+        "--set",
+        f"data={tmp_path}",
+        "--evaluate",
+        f"cifar-c={tmp_path}",
+    ]
+    with pytest.raises(SystemExit) as stop:
+        ablation.run(options(ablation, *words, "normalise=alexnets"))
+    assert stop.value.code == 2
+    assert "--normalise: invalid choice: 'alexnets'" in capsys.readouterr().err
+
+
 def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = [
         "--out",

@@ -172,7 +172,10 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     Raises:
         TypeError, ValueError: An unknown or unfit setting of any run; no benchmark of corruptions; two runs of a name.
         FileNotFoundError: A folder that one of the ``chosen`` runs needs.
+        SystemExit: With status 2: an option of the evaluation has a value that it cannot have.
     """
+    from ..evaluation import evaluate
+
     check_names("evaluate", grid.evaluate, EVALUATION)
     if not {"cifar-c", "imagenet-c"} & grid.evaluate.keys():
         raise ValueError("evaluate: expected a benchmark, cifar-c or imagenet-c, got none (--evaluate cifar-c=DIR)")
@@ -186,6 +189,7 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
             raise ValueError(f"runs: expected each name once, got {name!r} {names.count(name)} times")
     for run in grid.runs:
         grid.config(run)
+        evaluate.parser().parse_args(grid.evaluation(run))  # exits here rather than after the training
     folders = {Path(grid.config(run).data) for run in chosen}
     folders |= {Path(value) for name, value in grid.evaluate.items() if name in _FOLDERS}
     for folder in sorted(folders) if chosen else []:

@@ -98,9 +98,9 @@ def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
         f"{'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, seed {config.seed}",
         "one run each: differences within the spread over seeds mean nothing",
     ]
-    for what, of in (("hardware", "settings"), ("precision of the evaluation", "settings")):
-        seen = {row.results[of][what.split()[0]] for row in done}
-        out += [f"{what}: {', '.join(sorted(seen))}"] if seen else []
+    for settings in {json.dumps([row.results["settings"][k] for k in ("hardware", "precision")]) for row in done}:
+        hardware, precision = json.loads(settings)
+        out.append(f"evaluated on {hardware}, in {precision}")
     for found in {json.dumps(_benchmark(row.results), sort_keys=True) for row in done}:
         one = json.loads(found)
         missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
