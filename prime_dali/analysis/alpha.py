@@ -1,0 +1,109 @@
+"""``prime-dali analyze alpha``: accuracy on clean and on corrupted images against the strength of PRIME."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import _arguments
+from . import grids
+from .grid_file import Run, check_names
+from .grid_tables import Row
+
+# From, to and number of the paper's values, log-spaced, and where it finds the optimum (section "Robustness vs.
+# accuracy trade-off": ResNet-18, no JSD, 30 epochs).
+PAPER = {"CIFAR-10": (1e-3, 1e2, 100), "ImageNet-100": (1e-2, 1e2, 20)}
+BEST = {"CIFAR-10": 0.2, "ImageNet-100": 1.0}
+_A_DECADE = 2  # values of the built-in grid
+
+
+def values(wanted: Any) -> list[float]:
+    """The strengths of a grid file: a list, or ``{from: LEAST, to: GREATEST, points: NUMBER}``, spaced evenly on a
+    logarithmic scale.
+
+    Raises:
+        TypeError, ValueError: It is neither, or numbers are out of range.
+    """
+    if isinstance(wanted, dict):
+        check_names("alpha", wanted, ["from", "to", "points"])
+        if len(wanted) != 3:
+            raise ValueError(f"alpha: expected from, to and points, got {wanted!r}")
+        low, high = _arguments.interval("alpha", [_number(wanted["from"]), _number(wanted["to"])], np.inf)
+        points = _arguments.integer("alpha: points", wanted["points"], 2, 10000)
+        return [float(f"{alpha:.4g}") for alpha in np.geomspace(low, high, points)]
+    if not isinstance(wanted, list) or not wanted:
+        raise TypeError(f"alpha: expected a list of numbers, or from, to and points, got {wanted!r}")
+    return [_arguments.amplitude("alpha", _number(alpha)) for alpha in wanted]
+
+
+def _number(value: Any) -> Any:
+    """YAML takes 1e-3 for a string."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        raise TypeError(f"alpha: expected a number, got {value!r}") from None
+
+
+def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
+    """A run for each strength: those of the file, or two a decade of the paper's range."""
+    low, high, _ = PAPER["ImageNet-100" if base.get("recipe") in ("in100", "imagenet") else "CIFAR-10"]
+    decades = round(np.log10(high / low))
+    wanted = content.get("alpha", {"from": low, "to": high, "points": _A_DECADE * decades + 1})
+    return [Run(f"alpha={alpha:g}", {"alpha": alpha}, x=alpha) for alpha in values(wanted)]
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """Where the optimum is, measured and reported."""
+    done = [row for row in rows if "corrupted" in row.scores]
+    out = []
+    if done:
+        best = max(done, key=lambda row: row.scores["corrupted"])
+        out.append(f"most corrupted accuracy, measured: {best.scores['corrupted']:.2f} % at {best.run}")
+    for dataset, alpha in BEST.items():
+        out.append(
+            f"most corrupted accuracy, reported on {dataset} (ResNet-18, no JSD, 30 epochs): alpha near {alpha:g}"
+        )
+    return out
+
+
+def draw(rows: Sequence[Row], figure: Any) -> None:
+    """Clean above, corrupted below, against alpha; the reported optimum as a line."""
+    figure.set_size_inches(6.5, 5.5)
+    panels = figure.subplots(2, 1, sharex=True)
+    done = sorted((row for row in rows if row.x is not None and row.scores), key=lambda row: row.x or 0)
+    for axes, column, color in zip(panels, ("clean", "corrupted"), ("tab:blue", "tab:orange"), strict=True):
+        points = [(row.x, row.scores[column]) for row in done if column in row.scores]
+        axes.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=4, color=color)
+        axes.set(ylabel=f"{column} accuracy, %")
+        axes.grid(alpha=0.3)
+        best = BEST.get(rows[0].dataset)
+        if best is not None:
+            axes.axvline(best, color="gray", linestyle="--", label="reported optimum of corrupted accuracy")
+    # Near 0 linear, because alpha = 0, standard training, is worth showing too.
+    least = min((row.x for row in done if row.x), default=1.0)
+    if any(row.x == 0 for row in done):
+        panels[1].set_xscale("symlog", linthresh=least)
+    else:
+        panels[1].set_xscale("log")
+    panels[1].set(xlabel="alpha: scale of every amplitude")
+    if best is not None:
+        panels[1].legend(fontsize=8)
+    panels[0].set_title(f"{rows[0].dataset}, measured", fontsize=10)
+
+
+ANALYSIS = grids.Analysis(
+    "alpha", {"alpha": "a list, or from, to and points (log-spaced)"}, {"jsd": False, "epochs": 30}, build, notes, draw
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    grids.add_arguments(parser, ANALYSIS)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the grid; errors as :func:`grids.run`."""
+    grids.run(ANALYSIS, options)

@@ -1,0 +1,277 @@
+"""``prime-dali analyze cost``: the time of a training epoch with each augmentation, over that of standard training."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import platform
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__, _arguments
+from .._files import replacing
+from ..evaluation import report, reported
+from ..recipes.config import TrainConfig
+from ..recipes.ranks import Ranks
+from ..recipes.trainer import Trainer
+from . import grid_file, official
+
+# Training time on ImageNet-100 over standard training (section "Sample complexity": PRIME 1.27 times standard training
+# and 1.06 times AugMix).
+REPORTED = {"augmix": 1.20, "prime": 1.27}
+
+METHODS: dict[str, dict[str, Any]] = {
+    "standard": {"method": "standard", "jsd": False},
+    "augmix": {"method": "augmix", "jsd": False},
+    "prime": {"method": "prime", "jsd": False},
+    "augmix+jsd": {"method": "augmix", "jsd": True},
+    "prime+jsd": {"method": "prime", "jsd": True},
+    # Where AugMix stands in a run, the authors' code can: both take batches of uint8 images on the device.
+    "official": {"method": "augmix", "jsd": False},
+    "official+jsd": {"method": "augmix", "jsd": True},
+}
+_NOTES = {
+    "standard": "crops, flips, normalisation",
+    "augmix": "this package's AugMix, in batches on the device; the published one works image by image on the CPU",
+    "prime": "this package's PRIME",
+    "+jsd": "three views of each image through the network, the Jensen-Shannon loss",
+    "official": f"{official.URL} and its configuration, in place of PRIME",
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method takes; where it failed, ``seconds`` is empty and ``error`` says why."""
+
+    method: str
+    steps: int = 0
+    """Of an epoch."""
+    images: int = 0
+    """Of a step."""
+    seconds: tuple[float, ...] = ()
+    """Of a step, in each round."""
+    error: str = ""
+
+    @property
+    def epoch(self) -> float:
+        """Seconds of an epoch: the median of the rounds."""
+        return statistics.median(self.seconds) * self.steps
+
+    def row(self, standard: Cost | None) -> dict[str, float | None]:
+        """The numbers of its line; without a ratio where standard training was not measured."""
+        known = bool(self.seconds)
+        ratio = self.epoch / standard.epoch if known and standard is not None and standard.seconds else None
+        return {
+            "s an epoch": self.epoch if known else None,
+            "least": min(self.seconds) * self.steps if known else None,
+            "most": max(self.seconds) * self.steps if known else None,
+            "images/s": self.steps * self.images / self.epoch if known else None,
+            "over standard": ratio,
+            "reported": REPORTED.get(self.method),
+        }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="DIR", help="folder of table and picture")
+    about = "settings of prime-dali train, such as data=DIR recipe=in100"
+    add("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
+    add("--methods", nargs="+", choices=METHODS, metavar="METHOD", help=f"of {', '.join(METHODS)}; default: all, but "
+        "official only with --official")  # fmt: skip
+    add("--official", type=Path, metavar="DIR", help=f"a clone of {official.URL}")
+    add("--rounds", type=int, default=3, metavar="N", help="of all methods in turn; default: 3")
+    add(
+        "--steps", type=int, default=0, metavar="N", help="a round, of which an epoch's time follows; default: an epoch"
+    )
+    add("--warmup", type=int, default=30, metavar="N", help="steps of each method before, not timed; default: 30")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print and write.
+
+    Raises:
+        TypeError, ValueError: A setting or an option is out of its range.
+        RuntimeError: Some methods failed; the table has the others.
+    """
+    _arguments.integer("rounds", options.rounds, 1, 1000)
+    _arguments.integer("steps", options.steps, 0, 10**6)
+    _arguments.integer("warmup", options.warmup, 1, 10**6)
+    methods = options.methods or [m for m in METHODS if options.official or not m.startswith("official")]
+    if options.official is None and any(method.startswith("official") for method in methods):
+        raise ValueError(f"official: expected --official DIR, a clone of {official.URL}, got none")
+    base = grid_file.assignments("--set", options.set)
+    # So many epochs that the schedule does not end; the learning rate is no matter for the time.
+    configs = {
+        method: grid_file.train_config({**base, **METHODS[method], "epochs": 10**6, "out": str(options.out / method)})
+        for method in methods
+    }
+    ranks = Ranks.start(next(iter(configs.values())).device)
+    starts = {
+        method: _starter(config, ranks, options, options.official if method.startswith("official") else None)
+        for method, config in configs.items()
+    }
+    costs = take_turns(starts, options.rounds, lambda line: print(line, file=sys.stderr, flush=True))
+    facts = _facts(next(iter(configs.values())), ranks, options, costs)
+    print(markdown(facts, costs))
+    for path in write(options.out, facts, costs):
+        print(f"wrote {path}")
+    failed = [f"{cost.method}: {cost.error}" for cost in costs if cost.error]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {len(costs)} methods failed: {'; '.join(failed)}")
+
+
+def _starter(
+    config: TrainConfig, ranks: Ranks, options: argparse.Namespace, folder: Path | None
+) -> Callable[[], Callable[[], Cost]]:
+    def start() -> Callable[[], Cost]:
+        trainer = Trainer(config, ranks, lambda line: None)
+        if folder is not None:
+            mean, std = config.statistics
+            preset = "cifar" if config.is_cifar else "imagenet"
+            trainer.data._augment = official.Official(
+                folder, preset, views=config.views, mean=mean, std=std, out_dtype=trainer.dtype
+            ).to(ranks.device)
+        batches = trainer.data.batches(0)
+        trainer.network.train()
+
+        def steps(count: int) -> float:
+            begun = time.perf_counter()
+            for _ in range(count):
+                trainer._train_step(*next(batches))
+                trainer.step += 1
+            if ranks.device.type == "cuda":
+                torch.cuda.synchronize(ranks.device)
+            return time.perf_counter() - begun
+
+        steps(options.warmup)
+        count = options.steps or trainer.steps
+        return lambda: Cost("", trainer.steps, config.batch, (steps(count) / count,))
+
+    return start
+
+
+def take_turns(
+    starts: Mapping[str, Callable[[], Callable[[], Cost]]], rounds: int, tell: Callable[[str], None]
+) -> list[Cost]:
+    """Start and warm up every method, then let them take turns, so that a drifting clock hits all alike.
+
+    A method that fails says why, and the others go on.
+    """
+    ready, errors = {}, {}
+    for method, start in starts.items():
+        tell(f"warming up {method} ...")
+        try:
+            ready[method] = start()
+        except (RuntimeError, ImportError, ValueError, OSError) as error:
+            errors[method] = str(error).partition("\n")[0]
+    found: dict[str, list[Cost]] = {method: [] for method in ready}
+    for number in range(rounds):
+        tell(f"round {number + 1} of {rounds} ...")
+        for method, measure in ready.items():
+            found[method].append(measure())
+    out = []
+    for method in starts:
+        if method in errors:
+            out.append(Cost(method, error=errors[method]))
+        else:
+            one = found[method][0]
+            out.append(Cost(method, one.steps, one.images, tuple(s for cost in found[method] for s in cost.seconds)))
+    return out
+
+
+def _facts(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs: Sequence[Cost]) -> list[str]:
+    cuda = ranks.device.type == "cuda"
+    hardware = torch.cuda.get_device_name(ranks.device) if cuda else platform.processor() or platform.machine()
+    low = config.precision == "bfloat16" or (config.precision == "auto" and cuda)
+    steps = f"{options.steps} steps" if options.steps else "an epoch"
+    shown = [n for n in _NOTES if any(n == c.method or (n == "+jsd" and n in c.method) for c in costs)]
+    return [
+        f"{config.recipe}, {config.network}, batch {config.batch}, {config.size} x {config.size} pixels, "
+        f"{'bfloat16' if low else 'float32'}, {'compiled' if config.compile else 'not compiled'}",
+        f"{hardware}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
+        f"CUDA {torch.version.cuda or 'none'}, prime-dali {__version__}",
+        f"time of training steps, without validation: median of {options.rounds} rounds of {steps} of every method in "
+        f"turn, after {options.warmup} steps to warm up",
+        *(f"{name}: {_NOTES[name]}" for name in shown),
+        f'"reported": {reported.SOURCE}, on ImageNet-100, hardware not stated; not measured',
+        f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}",
+    ]
+
+
+def rows(costs: Sequence[Cost]) -> dict[str, dict[str, float | None]]:
+    """The numbers by method."""
+    standard = next((cost for cost in costs if cost.method == "standard"), None)
+    return {cost.method: cost.row(standard) for cost in costs}
+
+
+def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
+    """The table as Markdown."""
+    numbers = rows(costs)
+    header = ["method", *next(iter(numbers.values()))]
+    digits = {"over standard": 3, "images/s": 0}
+    cells = []
+    for cost in costs:
+        own = [
+            "-" if value is None else f"{value:,.{digits.get(name, 2)}f}"
+            for name, value in numbers[cost.method].items()
+        ]
+        cells.append([cost.method + (" (failed)" if cost.error else ""), *own])
+    table = report._table(header, cells)
+    return "\n".join(["# cost: time of a training epoch", "", *(f"- {fact}" for fact in facts), "", table, ""])
+
+
+def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Path]:
+    """Write ``cost.md``, ``cost.csv``, ``cost.json`` and ``cost.png``; their paths."""
+    numbers = rows(costs)
+    content = {
+        "format": "prime-dali-cost", "version": 1, "notes": list(facts),
+        "methods": [{**asdict(cost), **numbers[cost.method]} for cost in costs],
+    }  # fmt: skip
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["method", *next(iter(numbers.values())), "error"])
+    writer.writerows([cost.method, *numbers[cost.method].values(), cost.error] for cost in costs)
+    texts = {"md": markdown(facts, costs), "csv": out.getvalue(), "json": json.dumps(content, indent=1) + "\n"}
+    paths = [folder / f"cost.{suffix}" for suffix in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        with replacing(path) as aside:
+            aside.write_text(text)
+    if any(own["over standard"] for own in numbers.values()):
+        paths.append(_picture(folder / "cost.png", numbers))
+    return paths
+
+
+def _picture(path: Path, numbers: Mapping[str, Mapping[str, float | None]]) -> Path:
+    """Bars of the time over standard training, and crosses of what is reported."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    done = {method: ratio for method, own in numbers.items() if (ratio := own["over standard"]) is not None}
+    figure = Figure(figsize=(6.5, 1.4 + 0.4 * len(done)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    bars = axes.barh(range(len(done)), list(done.values()), color="lightsteelblue", zorder=2)
+    axes.bar_label(bars, fmt="%.2f", label_type="center", fontsize=9)
+    known = [(REPORTED[method], place) for place, method in enumerate(done) if method in REPORTED]
+    if known:
+        axes.scatter(*zip(*known, strict=True), marker="x", color="black", zorder=3, label="reported on ImageNet-100")
+        axes.legend(fontsize=8)
+    axes.set_yticks(range(len(done)), list(done))
+    axes.invert_yaxis()  # the first on top
+    axes.set(xlabel="time of a training epoch over standard training")
+    axes.grid(axis="x", alpha=0.3)
+    with replacing(path) as aside:
+        figure.savefig(aside, dpi=130)
+    return path

@@ -1,0 +1,247 @@
+"""What a grid of training runs is: a file of settings, the settings of the command line, and the runs they make."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .. import _arguments
+from ..recipes.config import RECIPES, TrainConfig, defaults
+
+SETS = ("cifar-c", "cifar-c-bar", "imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
+EVALUATION = (
+    "clean", *SETS, "subset", "partial", "normalise", "reference", "bn-adapt", "seed", "batch", "device", "workers",
+    "loader",
+)  # fmt: skip
+"""Options of ``prime-dali evaluate`` that a grid may set; the rest follows from the checkpoint."""
+
+_FOLDERS = ("clean", *SETS, "reference")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=,-]*")
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A number of the paper that stands beside a run: reported, not measured by this package."""
+
+    dataset: str
+    """As the paper calls it: ``"ImageNet-100"``."""
+    scores: Mapping[str, float]
+    """Per cent, by column of the table: ``"clean"``, ``"corrupted"``, ``"noise"``, ..."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run and its evaluation."""
+
+    name: str
+    """Of its folder and of its rows."""
+    settings: Mapping[str, Any]
+    """Fields of TrainConfig in which it differs from the grid's base."""
+    reported: tuple[Reported, ...] = ()
+    x: float | None = None
+    """Its place in the plot, where the runs of the grid have places."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Runs with what they have in common."""
+
+    name: str
+    """Of the analysis; its files are called so."""
+    base: Mapping[str, Any]
+    """Fields of TrainConfig."""
+    evaluate: Mapping[str, Any]
+    """Options of ``prime-dali evaluate`` (:data:`EVALUATION`)."""
+    runs: Sequence[Run]
+    out: Path
+    """Each run has a folder of its name in it."""
+    notes: Sequence[str] = field(default=())
+    """What the paper reports besides numbers of single runs; printed with the table."""
+
+    def config(self, run: Run) -> TrainConfig:
+        """The training run.
+
+        Raises:
+            TypeError, ValueError: A setting is unknown or out of its range; the message names the run.
+        """
+        try:
+            return train_config({**self.base, **run.settings, "out": str(self.out / run.name)})
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{run.name}: {error}") from None
+
+    def evaluation(self, run: Run) -> list[str]:
+        """The arguments of ``prime-dali evaluate`` for a run, the checkpoint and the place of the results included."""
+        out = self.out / run.name
+        words = [str(out / "last.pt"), "--out", str(out / "evaluation")]
+        given = dict(self.evaluate)
+        if "clean" not in given:  # the test set beside the training set
+            config = self.config(run)
+            given["clean"] = config.data if config.is_cifar else str(Path(config.data) / "val")
+        for name, value in given.items():
+            if value is not False:
+                values = value if isinstance(value, list) else [] if value is True else [value]
+                words += [f"--{name}", *(os.path.abspath(v) if name in _FOLDERS else str(v) for v in values)]
+        return words
+
+
+def train_config(settings: Mapping[str, Any]) -> TrainConfig:
+    """A run of these settings over those of its recipe, as ``prime-dali train --config`` makes it.
+
+    Raises:
+        ImportError: jsonargparse is missing.
+        TypeError, ValueError: A setting is unknown, of another type, or out of its range; the message names it.
+    """
+    check_names("setting", settings, [f.name for f in fields(TrainConfig)])
+    if not settings.get("data"):
+        raise ValueError(
+            "data: expected the folder of the data set, got none (base of the grid file, or --set data=DIR)"
+        )
+    recipe, method = settings.get("recipe", "cifar10"), settings.get("method", "prime")
+    if recipe not in RECIPES:
+        raise ValueError(_arguments.unknown("recipe", recipe, RECIPES))
+    for name, value in settings.items():
+        if isinstance(getattr(TrainConfig, name), tuple) and not isinstance(value, (list, tuple)):
+            raise TypeError(f"{name}: expected a list, got {value!r}")
+    try:
+        # JSON's kinds alone, because this is what a file would hold.
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+        parsed = _parser(recipe).parse_object({**defaults(recipe, method), **plain})
+    except argparse.ArgumentError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    given: dict[str, Any] = {f.name: getattr(parsed, f.name) for f in fields(TrainConfig)}
+    for name, value in given.items():
+        given[name] = tuple(value) if isinstance(value, list) else value
+    return TrainConfig(**given)
+
+
+@functools.cache
+def _parser(recipe: str) -> Any:
+    from ..recipes import train
+
+    parser = train.parser(recipe)  # not of the run's method, whose check a default would skip
+    parser.exit_on_error = False
+    return parser
+
+
+def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
+    """The content of a grid file: ``base`` and ``evaluate``, both of them mappings, and what is there of ``own``.
+
+    Args:
+        path: YAML. None: an empty grid.
+        own: The fields of the analysis besides ``base`` and ``evaluate``.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: It is no YAML, or has a field that it should not have; the message has the nearest known one.
+    """
+    content: Any = {}
+    if path is not None:
+        import yaml
+
+        try:
+            content = yaml.safe_load(path.read_text()) or {}
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: expected YAML ({' '.join(str(error).split())})") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{path}: expected the fields base, evaluate, ..., got {type(content).__name__}")
+        check_names(f"{path}: field", content, ["base", "evaluate", *own])
+    out = {**content, **{name: content.get(name) or {} for name in ("base", "evaluate")}}
+    for name in ("base", "evaluate"):
+        if not isinstance(out[name], dict):
+            raise ValueError(f"{path}: {name}: expected settings by name, got {out[name]!r}")
+    return out
+
+
+def check_names(what: str, names: Iterable[Any], known: Sequence[str]) -> None:
+    """ValueError for the first of ``names`` that is not one of ``known``, with the nearest one."""
+    for name in names:
+        if name not in known:
+            raise ValueError(_arguments.unknown(what, name, known))
+
+
+def check(grid: Grid, chosen: Sequence[Run]) -> None:
+    """Everything that can be known before the first run starts.
+
+    Raises:
+        TypeError, ValueError: An unknown or unfit setting of any run; no benchmark of corruptions; two runs of a name.
+        FileNotFoundError: A folder that one of the ``chosen`` runs needs.
+        SystemExit: With status 2: an option of the evaluation has a value that it cannot have.
+    """
+    from ..evaluation import evaluate
+
+    check_names("evaluate", grid.evaluate, EVALUATION)
+    if not {"cifar-c", "imagenet-c"} & grid.evaluate.keys():
+        raise ValueError("evaluate: expected a benchmark, cifar-c or imagenet-c, got none (--evaluate cifar-c=DIR)")
+    names = [run.name for run in grid.runs]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"runs: expected a name that a folder can have, of letters, digits and _.+=,-, got {name!r}"
+            )
+        if names.count(name) > 1:
+            raise ValueError(f"runs: expected each name once, got {name!r} {names.count(name)} times")
+    for run in grid.runs:
+        grid.config(run)
+        evaluate.parser().parse_args(grid.evaluation(run))  # exits here rather than after the training
+    folders = {Path(grid.config(run).data) for run in chosen}
+    folders |= {Path(value) for name, value in grid.evaluate.items() if name in _FOLDERS}
+    for folder in sorted(folders) if chosen else []:
+        if not folder.exists():
+            raise FileNotFoundError(f"{folder}: no such file or folder")
+
+
+def listed_runs(content: Mapping[str, Any]) -> list[Run] | None:
+    """The runs of the fields ``runs`` (a list of settings, each with a ``name``) and ``vary`` (lists of values by
+    setting: a run for each combination); None where there is neither.
+
+    Raises:
+        ValueError: They are something else.
+    """
+    if "runs" not in content and "vary" not in content:
+        return None
+    out = []
+    runs, vary = content.get("runs") or [], content.get("vary") or {}
+    if not isinstance(runs, list) or not isinstance(vary, dict):
+        raise ValueError("runs, vary: expected a list of runs, and lists of values by setting")
+    for number, entry in enumerate(runs):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ValueError(f"runs: expected settings with a name, got {entry!r} at place {number}")
+        out.append(Run(entry["name"], {name: value for name, value in entry.items() if name != "name"}))
+    for name, values in vary.items():
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"vary: expected a list of values of {name}, got {values!r}")
+    if vary:
+        for values in itertools.product(*vary.values()):
+            settings = dict(zip(vary, values, strict=True))
+            out.append(Run(",".join(f"{name}={_word(value)}" for name, value in settings.items()), settings))
+    return out
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return "+".join(map(str, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def assignments(argument: str, words: Iterable[str]) -> dict[str, Any]:
+    """``NAME=VALUE ...`` of a command line, the values read as YAML.
+
+    Raises:
+        ValueError: A word that is none.
+    """
+    import yaml
+
+    out = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ValueError(f"{argument}: expected NAME=VALUE, got {word!r}")
+        out[name.replace("_", "-") if argument == "--evaluate" else name.replace("-", "_")] = yaml.safe_load(value)
+    return out

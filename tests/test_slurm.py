@@ -1,0 +1,152 @@
+"""The batch scripts: what they do at a signal, at a normal end and at a failure, with commands that stand in for Slurm's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted((Path(__file__).parent.parent / "examples" / "slurm").glob("*.sbatch"))
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+export SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1
+exec "$@"
+"""
+SCONTROL = """#!/bin/bash
+[[ $1 == show ]] && { echo localhost; exit; }
+echo "$@" >>"$(dirname "$0")/../scontrol.txt"
+"""
+# Stands in for a run: it says so, and stops at a signal after it has saved, or ends by itself.
+RUN = """#!/bin/bash
+folder=$(dirname "$0")/..
+trap 'sleep 0.3; touch "$folder/saved"; exit 75' USR1
+trap 'touch "$folder/terminated"; exit 75' TERM
+echo "$@ RANK=${RANK-} LOCAL_RANK=${LOCAL_RANK-} WORLD_SIZE=${WORLD_SIZE-} MASTER_ADDR=${MASTER_ADDR-}" >"$folder/started"
+for i in {1..200}; do [[ -e $folder/end ]] && exit "$(<"$folder/end")"; sleep 0.05; done
+"""
+
+
+def command(folder: Path, name: str, text: str) -> None:
+    path = folder / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def start(script: Path, folder: Path, *words: str) -> subprocess.Popen:
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        command(folder, name, text)
+    environment = os.environ | {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "localhost",
+        "SLURM_ARRAY_TASK_ID": "1", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    return subprocess.Popen(["bash", str(script), *words], env=environment)
+
+
+def wait_for(path: Path, process: subprocess.Popen, seconds: float = 100) -> None:
+    until = time.monotonic() + seconds
+    while not path.exists() or not path.read_text():
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def requeued(folder: Path) -> list[str]:
+    path = folder / "scontrol.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_there_are_scripts() -> None:
+    assert [path.stem for path in SCRIPTS] == ["grid", "train_many_nodes", "train_one_node"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
+def test_syntax(script: Path) -> None:
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", "--shell=bash", str(script)], check=True)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
+def test_the_signal_before_the_time_limit_requeues(script: Path, tmp_path: Path) -> None:
+    """The job is queued again only when the run has saved."""
+    command(tmp_path, "prime-dali", RUN)
+    process = start(script, tmp_path, "--some", "words here")
+    wait_for(tmp_path / "started", process)
+    words = (tmp_path / "started").read_text()
+    if script.stem == "grid":
+        assert words.startswith("analyze --some words here --task 1 ")
+    else:
+        assert words == "train --some words here RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=localhost\n"
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=20) == 0
+    assert (tmp_path / "saved").exists()
+    assert requeued(tmp_path) == ["requeue 42"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("status", [0, 1])
+def test_an_end_does_not_requeue(script: Path, status: int, tmp_path: Path) -> None:
+    command(tmp_path, "prime-dali", RUN)
+    (tmp_path / "end").write_text(str(status))
+    assert start(script, tmp_path).wait(timeout=20) == status
+    assert not requeued(tmp_path)
+
+
+def test_an_end_after_the_signal_does_not_requeue(tmp_path: Path) -> None:
+    command(tmp_path, "prime-dali", RUN.replace("exit 75", "exit 0"))
+    process = start(SCRIPTS[0], tmp_path)
+    wait_for(tmp_path / "started", process)
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=20) == 0
+    assert (tmp_path / "saved").exists()
+    assert not requeued(tmp_path)
+
+
+def test_scancel_does_not_requeue(tmp_path: Path) -> None:
+    """TERM goes to the steps and the script: the run saves, and the job does not come back."""
+    command(tmp_path, "prime-dali", RUN)
+    process = start(SCRIPTS[0], tmp_path)
+    wait_for(tmp_path / "started", process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGTERM)
+    assert process.wait(timeout=20) == 75
+    assert (tmp_path / "terminated").exists()
+    assert not requeued(tmp_path)
+
+
+@pytest.mark.timeout(200)
+def test_a_grid_under_slurm(tmp_path: Path) -> None:
+    """The signal goes through srun and the grid to the training run, which saves."""
+    pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+    np = pytest.importorskip("numpy")
+    records = np.random.default_rng(0).integers(0, 10, (120, 3073), np.uint8)
+    data = tmp_path / "cifar"
+    data.mkdir()
+    records[:20].tofile(data / "test_batch.bin")
+    for i, part in enumerate(np.array_split(records[20:], 5), 1):
+        part.tofile(data / f"data_batch_{i}.bin")
+    program = "import argparse, sys; from prime_dali.analysis import ablation; p = argparse.ArgumentParser(); "
+    program += "ablation.add_arguments(p); ablation.run(p.parse_args(sys.argv[3:]))"
+    command(tmp_path, "prime-dali", f"#!/bin/bash\nexec {sys.executable} -c '{program}' \"$@\"\n")
+    (tmp_path / "grid.yaml").write_text(f"""
+base: {{data: {data}, network: shufflenet_v2_x0_5, stem: imagenet, compile: false, batch: 20, log_every: 1, epochs: 1000,
+  device: cpu}}
+evaluate: {{cifar-c: {data}}}
+vary: {{primitives: [[], [color]]}}
+""")
+    out = tmp_path / "out"
+    process = start(SCRIPTS[0], tmp_path, "ablation", "--grid", str(tmp_path / "grid.yaml"), "--out", str(out))
+    wait_for(out / "primitives=color" / "log.jsonl", process)
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=100) == 0
+    assert requeued(tmp_path) == ["requeue 42"]
+    assert (out / "primitives=color" / "last.pt").exists()
+    assert [p.name for p in out.iterdir()] == ["primitives=color"]  # no table, no other run
