@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import datetime
-import importlib.util
 import json
 import math
 import os
@@ -16,11 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -29,11 +26,10 @@ from torchvision.transforms import Normalize
 
 import prime_dali
 from prime_dali._files import replacing
+from prime_dali.analysis import official
 
 Call = Callable[[], Any]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet, on the [0, 1] scale
-OFFICIAL_CONFIGS = {"imagenet": "imagenet_cfg", "cifar": "cifar10_cfg"}
-OFFICIAL_URL = "https://github.com/amodas/PRIME-augmentations"
 SEED = 0
 
 
@@ -53,45 +49,6 @@ def natural_images(count: int, size: int, device: str) -> torch.Tensor:
         planes = planes[:1] + 0.5 * planes[1:]  # the channels of a photograph share most of their content
         image.copy_(((planes - planes.mean()) / planes.std() * 55 + 120).round().clamp(0, 255))
     return images.to(device)
-
-
-def load(path: Path) -> ModuleType:
-    """Import one file of the authors' clone under a name of its own.
-
-    By their own names, the packages ``utils`` and ``config`` could shadow others or be shadowed by them; loading by
-    path leaves ``sys.path`` and ``sys.modules`` alone.
-    """
-    spec = importlib.util.spec_from_file_location(f"_official_{path.parent.name}_{path.stem}", path)
-    assert spec is not None  # a name that ends in .py has a loader
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # their docstrings hold backslashes
-        spec.loader.exec_module(module)
-    return module
-
-
-def official_module(folder: Path, preset: str, views: int = 1) -> torch.nn.Module:
-    """The authors' augmentation, put together as their ``train.py`` does, with the numbers of their own config file.
-
-    From float32 ``[N, 3, n, n]`` in [0, 1] to ``[views * N, 3, n, n]``, normalised: one augmented view, or the three
-    (clean, augmented, augmented) of the Jensen-Shannon loss. OSError or ImportError if a file of the clone, or a
-    package that it imports, is missing.
-    """
-    config = load(folder / "config" / f"{OFFICIAL_CONFIGS[preset]}.py").get_config()
-    files = ("prime", "diffeomorphism", "color_jitter", "rand_filter")
-    mixer, spatial, color, spectral = (load(folder / "utils" / f"{name}.py") for name in files)
-    diffeo = {k: config.diffeo[k] for k in ("sT", "rT", "scut", "rcut", "cutmin", "cutmax", "alpha")}
-    jitter, kernel = config.color_jit, config.rand_filter
-    augmentations = [
-        spatial.Diffeo(**diffeo, stochastic=True),
-        color.RandomSmoothColor(cut=jitter.cut, T=jitter.T, freq_bandwidth=jitter.max_freqs, stochastic=True),
-        spectral.RandomFilter(kernel_size=kernel.kernel_size, sigma=kernel.sigma, stochastic=True),
-    ]
-    mixture = {k: config.augmix[k] for k in ("mixture_width", "mixture_depth")}
-    chain = mixer.PRIMEAugModule(augmentations)
-    warnings.filterwarnings("ignore", message="torch.meshgrid")  # their code is older than its keyword
-    return mixer.GeneralizedPRIMEModule(Normalize(MEAN, STD), chain, **mixture, no_jsd=views == 1, max_depth=3)
 
 
 def time_cpu(call: Call, seconds: float, least: int = 1) -> tuple[int, float]:
@@ -180,7 +137,7 @@ def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
     if "official" in options.peers:
         # By its .git, because a folder that is no clone but lies in another one would be given that one's commit.
         commit = output_of("git", f"--git-dir={options.official / '.git'}", "rev-parse", "--short", "HEAD")
-        facts["official"] = f"{OFFICIAL_URL}, commit {commit}, config/{OFFICIAL_CONFIGS[preset]}.py"
+        facts["official"] = f"{official.URL}, commit {commit}, config/{official.CONFIGS[preset]}.py"
     facts["date"] = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     facts["command"] = shlex.join(["python", *sys.argv])
     return facts
@@ -287,7 +244,7 @@ def add_shared(p: argparse.ArgumentParser, peers: Sequence[str]) -> None:
     if peers:
         names = f"{', '.join(peers)}, all or none (default: all, but official only with --official)"
         add("--peers", nargs="+", choices=(*peers, "all", "none"), metavar="PEER", help=names)
-        add("--official", type=Path, metavar="DIR", help=f"a clone of {OFFICIAL_URL} (default: none)")
+        add("--official", type=Path, metavar="DIR", help=f"a clone of {official.URL} (default: none)")
     else:
         p.set_defaults(peers=["none"], official=None)
     add("--threads", type=number(int, 1, 4096), metavar="T", help="of torch on the CPU (default: as torch chooses)")
@@ -301,9 +258,9 @@ def check_shared(p: argparse.ArgumentParser, options: argparse.Namespace, peers:
         p.error(f"argument --peers: expected all or none by itself, got {' '.join(chosen)}")
     options.peers = {"all": list(peers), "none": []}.get(chosen[0], chosen)
     if "official" in options.peers and options.official is None:
-        p.error(f"argument --peers: official needs --official DIR, a clone of {OFFICIAL_URL}")
+        p.error(f"argument --peers: official needs --official DIR, a clone of {official.URL}")
     if options.official is not None and not (options.official / "utils" / "prime.py").is_file():
-        p.error(f"argument --official: expected a clone of {OFFICIAL_URL}, with utils/prime.py, got {options.official}")
+        p.error(f"argument --official: expected a clone of {official.URL}, with utils/prime.py, got {options.official}")
     if options.json is not None and (options.json.is_dir() or not os.access(options.json.parent, os.W_OK)):
         p.error(f"argument --json: expected a file in a folder that can be written to, got {options.json}")
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -317,6 +274,6 @@ def official_peer(
     if "official" not in options.peers:
         return None
     try:
-        return official_module(options.official, preset, views)
+        return official.put_together(options.official, preset, views, Normalize(MEAN, STD))
     except (ImportError, OSError) as error:
         p.error(f"argument --official: {error}; its packages: pip install einops opt_einsum ml_collections")

@@ -112,6 +112,7 @@ def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--recipe", "cifar1"], "recipe"),
+    (["--method", "primee"], "method"),
     (["--batch", "many"], "batch"),
     (["--nonsense", "1"], "nonsense"),
     (["--lr"], "lr"),

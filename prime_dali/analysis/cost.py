@@ -228,7 +228,7 @@ def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
             for name, value in numbers[cost.method].items()
         ]
         cells.append([cost.method + (" (failed)" if cost.error else ""), *own])
-    table = report._table(header, cells)
+    table = report.table(header, cells)
     return "\n".join(["# cost: time of a training epoch", "", *(f"- {fact}" for fact in facts), "", table, ""])
 
 

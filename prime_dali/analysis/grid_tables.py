@@ -135,7 +135,7 @@ def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
         minutes = "-" if row.minutes is None else f"{row.minutes:.1f}"
         cells.append([label(row), *(_cell(row.scores.get(column), digits) for column in COLUMNS), minutes])
     return "\n".join(
-        [f"# {name}: accuracy, %", "", *(f"- {note}" for note in notes), "", report._table(header, cells), ""]
+        [f"# {name}: accuracy, %", "", *(f"- {note}" for note in notes), "", report.table(header, cells), ""]
     )
 
 

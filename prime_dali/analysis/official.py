@@ -44,7 +44,7 @@ class Official(torch.nn.Module):
         if not (folder / "utils" / "prime.py").is_file():
             raise FileNotFoundError(f"official: expected a clone of {URL}, with utils/prime.py, got {folder}")
         try:
-            self.inner = _put_together(folder, preset, views, Normalize(mean, std))
+            self.inner = put_together(folder, preset, views, Normalize(mean, std))
         except ImportError as error:
             raise ImportError(
                 f"official: {error}; its packages: pip install einops opt_einsum ml_collections"
@@ -62,8 +62,12 @@ class Official(torch.nn.Module):
         return out.to(self.out_dtype, memory_format=torch.channels_last)
 
 
-def _put_together(folder: Path, preset: str, views: int, normalise: torch.nn.Module) -> torch.nn.Module:
-    """As their ``train.py`` does it, with the numbers of their own configuration file."""
+def put_together(folder: Path, preset: str, views: int, normalise: torch.nn.Module) -> torch.nn.Module:
+    """The authors' augmentation, put together as their ``train.py`` does, with the numbers of their own config file.
+
+    From float32 ``[N, 3, H, H]`` in [0, 1] to ``[views * N, 3, H, H]``, normalised by ``normalise``. OSError or
+    ImportError if a file of the clone, or a package that it imports, is missing.
+    """
     config = _load(folder / "config" / f"{CONFIGS[preset]}.py").get_config()
     files = ("prime", "diffeomorphism", "color_jitter", "rand_filter")
     mixer, spatial, color, spectral = (_load(folder / "utils" / f"{name}.py") for name in files)

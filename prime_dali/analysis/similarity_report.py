@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._files import replacing
+from ..evaluation import report
 from ..evaluation.reported import SOURCE
 from .samples import AUGMENTATIONS
 
@@ -117,18 +118,14 @@ def markdown(results: Mapping[str, Any]) -> str:
         f"{len(results['images'])} images, {count} corruptions, {results['samples']} samples, seed {results['seed']}; "
         f"corrupted images: {results['corrupted']}; {results['hardware']}, {results['date']}.", "",
         f"Reported: {results['reported']['source']}; {results['reported']['setup']}.", "",
-        _table(["method", "", "mean", "median", *(f"{q} %" for q in PERCENTILES)], rows), "",
-        "## Means by corruption, measured", "", _table(["corruption", *titles], by_corruption), "",
-        "## Means by severity, measured", "", _table(["severity", *titles], by_severity),
+        report.table(["method", "", "mean", "median", *(f"{q} %" for q in PERCENTILES)], rows), "",
+        "## Means by corruption, measured", "", report.table(["corruption", *titles], by_corruption), "",
+        "## Means by severity, measured", "", report.table(["severity", *titles], by_severity),
     ])  # fmt: skip
 
 
 def _thousandths(row: Mapping[str, float]) -> list[str]:
     return [f"{1000 * row[key]:.2f}" for key in _STATISTICS]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
 
 
 def _picture(results: Mapping[str, Any], path: Path) -> None:

@@ -227,7 +227,7 @@ def _summary(results: Mapping[str, Any]) -> str:
                  *(_reported(accuracy[preset]) if key == "imagenet-c" else "-" for key in keys)]
                 for method, accuracy in reported.ADAPTED.items()
             ]  # fmt: skip
-    return _table(header, rows)
+    return table(header, rows)
 
 
 def _tables(name: str, content: Mapping[str, Any], dataset: str | None) -> list[str]:
@@ -247,15 +247,15 @@ def _tables(name: str, content: Mapping[str, Any], dataset: str | None) -> list[
         "mean", *(_percent(found["by_severity"].get(s)) for s in SEVERITIES), _percent(mean), _percent(1 - mean),
         *(_reported(average) for _, average in rows.values()),
     ])  # fmt: skip
-    out = [f"## {heading}, by corruption and severity, %", "", _table(header, cells), ""]
+    out = [f"## {heading}, by corruption and severity, %", "", table(header, cells), ""]
     severities = [["measured", *(_percent(found["by_severity"].get(s)) for s in SEVERITIES)]]
     if not name.endswith("c-bar"):
         severities += [[f"{row.method}, reported", *(_reported(row.severities[s]) for s in SEVERITIES)]
                        for row in reported.of(dataset)]  # fmt: skip
-    out += [f"## {heading}, by severity, %", "", _table(["", *map(str, SEVERITIES)], severities), ""]
+    out += [f"## {heading}, by severity, %", "", table(["", *map(str, SEVERITIES)], severities), ""]
     if found["by_group"]:
         groups = [["measured", *map(_percent, found["by_group"].values())]]
-        out += [f"## {heading}, by group, %", "", _table(["", *found["by_group"]], groups), ""]
+        out += [f"## {heading}, by group, %", "", table(["", *found["by_group"]], groups), ""]
     return out
 
 
@@ -301,7 +301,8 @@ def _heading(name: str, content: Mapping[str, Any]) -> str:
     return _HEADINGS[name] + (" (regenerated)" if content["regenerated"] else "")
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, in columns that also line up as plain text."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

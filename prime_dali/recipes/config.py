@@ -10,6 +10,8 @@ from .. import _arguments
 from ..config import PrimeConfig, preset
 from .networks import CIFAR_STATISTICS, IMAGENET_STATISTICS
 
+METHODS = Literal["standard", "augmix", "prime"]
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -22,7 +24,7 @@ class TrainConfig:
     data: Annotated[str, "folder of the data set"] = ""
     out: Annotated[str, "folder of this run: checkpoint, log, configuration"] = ""
     recipe: Annotated[Literal["cifar10", "cifar100", "in100", "imagenet"], "where the defaults come from"] = "cifar10"
-    method: Annotated[Literal["standard", "augmix", "prime"], "augmentation besides crops and flips"] = "prime"
+    method: Annotated[METHODS, "augmentation besides crops and flips"] = "prime"
     jsd: Annotated[bool, "Jensen-Shannon loss over the clean image and two augmented ones"] = False
     deepaugment: Annotated[
         tuple[str, ...], "two more training folders of the same classes: EDSR and CAE (ImageNet)"

@@ -8,7 +8,7 @@ import sys
 import typing
 from typing import Any
 
-from .config import RECIPES, TrainConfig, defaults
+from .config import METHODS, RECIPES, TrainConfig, defaults
 from .ranks import Ranks
 from .trainer import Trainer
 
@@ -62,9 +62,9 @@ def read(argv: list[str] | None = None) -> TrainConfig:
     from_file = _file(early.config) if early.config else {}
     recipe = early.recipe or from_file.get("recipe", "cifar10")
     method = early.method or from_file.get("method", "prime")
-    if recipe not in RECIPES:
-        recipe = "cifar10"  # the whole parser says what is wrong
-    settings = parser(recipe, method).parse_args(argv)
+    # The whole parser says what is wrong with an unknown name; as its default it would go unnoticed.
+    known = recipe in RECIPES and method in typing.get_args(METHODS)
+    settings = parser(recipe, method).parse_args(argv) if known else parser().parse_args(argv)
     given: dict[str, Any] = {name: getattr(settings, name) for name in TrainConfig.__dataclass_fields__}
     for name, value in given.items():
         given[name] = tuple(value) if isinstance(value, list) else value
