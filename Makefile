@@ -1,4 +1,4 @@
-# `make demo` and `make test` each make their own virtual environment and install what they need.
+# Every target makes the virtual environment the first time and installs what it needs.
 # make PYTHON=python3.12 ...   another interpreter (3.10 or newer)
 # make DALI=dali-cuda12 ...    DALI for CUDA 12 (default: what the driver says, else CUDA 13)
 
@@ -12,7 +12,7 @@ CUPY := $(if $(CUDA_MAJOR),$(comma)$(subst dali,cupy,$(DALI)))
 SOURCES := $(shell find csrc tests/cuda_on_cpu -type f)
 CODE := $(filter csrc/%,$(SOURCES)) setup.py pyproject.toml
 
-.PHONY: demo test lint format sanitize clean
+.PHONY: demo test docs lint format sanitize clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -20,6 +20,11 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest
+
+# Warnings are errors: a broken link or reference fails.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -47,4 +52,4 @@ $(VENV)/installed: $(CODE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build out *.egg-info prime_dali/*.so
+	rm -rf $(VENV) build dist out site *.egg-info prime_dali/*.so
