@@ -1,6 +1,7 @@
-# `make demo` and `make test` each make their own virtual environment and install what they need.
+# Every target makes the virtual environment the first time and installs what it needs.
 # make PYTHON=python3.12 ...   another interpreter (3.10 or newer)
 # make DALI=dali-cuda12 ...    DALI for CUDA 12 (default: what the driver says, else CUDA 13)
+# make TORCH="2.10 2.14 none" try-wheel   with which versions of torch, or environments that have one
 
 PYTHON ?= python3
 comma := ,
@@ -11,8 +12,13 @@ DALI ?= $(if $(filter 12,$(CUDA_MAJOR)),dali-cuda12,dali-cuda13)
 CUPY := $(if $(CUDA_MAJOR),$(comma)$(subst dali,cupy,$(DALI)))
 SOURCES := $(shell find csrc tests/cuda_on_cpu -type f)
 CODE := $(filter csrc/%,$(SOURCES)) setup.py pyproject.toml
+# Where wheels are built: an environment for each version of Python.
+WHEEL := .venv-wheel-$(shell $(PYTHON) -c "import sys; print('{}{}'.format(*sys.version_info))")
+TORCH ?= none 2.10.0
+build_wheel = cd build/wheel && rm -rf build && PRIME_DALI_NAME_VARIANT=1 PRIME_DALI_CUDA=$(1) \
+	../../$(WHEEL)/bin/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir ../../dist .
 
-.PHONY: demo test lint format sanitize clean
+.PHONY: demo test docs lint format sanitize wheel try-wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -20,6 +26,11 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest
+
+# Warnings are errors: a broken link or reference fails.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -38,6 +49,25 @@ sanitize: $(VENV)/installed
 		compute-sanitizer --tool $$tool --error-exitcode 1 $(BIN)/python tests/sanitize.py || exit 1; \
 	done
 
+# From the source distribution, so that this is known to be complete.
+wheel: $(WHEEL)/installed
+	rm -rf build/wheel dist/prime_dali-*.tar.gz
+	mkdir -p build/wheel
+	$(WHEEL)/bin/python setup.py --quiet sdist --dist-dir dist
+	tar -xzf dist/prime_dali-*.tar.gz -C build/wheel --strip-components 1
+	$(call build_wheel,0)
+	if test -n "$(CUDA_HOME)" || command -v nvcc >/dev/null; then $(call build_wheel,1); fi
+	ls dist
+
+try-wheel:
+	$(PYTHON) tools/try_wheel.py dist/*-$(subst .venv-wheel-,cp,$(WHEEL))-*.whl --torch $(TORCH)
+
+$(WHEEL)/installed:
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip install --quiet --upgrade pip
+	$(WHEEL)/bin/python -m pip install --quiet "setuptools>=77" "ninja>=1.11" "pybind11>=2.12" "torch>=2.10"
+	touch $@
+
 # Build isolation would download a second torch; the one in the environment serves to build and to run.
 $(VENV)/installed: $(CODE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -47,4 +77,4 @@ $(VENV)/installed: $(CODE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build out *.egg-info prime_dali/*.so
+	rm -rf $(VENV) .venv-wheel-* build dist out site *.egg-info prime_dali/*.so

@@ -5,6 +5,8 @@ PRIME_DALI_CUDA=auto|1|0         auto (default): compile CUDA sources where a CU
 PRIME_DALI_CUDA_ARCHS=80;90      compute capabilities (default: all that the compiler and the package know);
                                  PTX of the last one serves newer GPUs
 PRIME_DALI_MARCH=x86-64-v3       instruction set of the CPU back end (default on x86-64: AVX2, FMA, F16C)
+PRIME_DALI_NAME_VARIANT=1        the version says what was built, 0.1.0+cpu or 0.1.0+cu13, as that of wheels must, of
+                                 which one folder holds both (make wheel)
 CUDA_HOME                        CUDA toolkit (default: the one of the nvcc on PATH)
 """
 
@@ -74,6 +76,15 @@ def find_cuda() -> Cuda | None:
     else:
         architectures = tuple(a for a in ARCHITECTURES if a in known)
     return Cuda(nvcc, found[0], top / "include", version[1] if version else "unknown", architectures)
+
+
+def package_version(cuda: Cuda | None) -> str:
+    """That of ``prime_dali.__version__``, with what was built if it is to be named."""
+    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "prime_dali/__init__.py").read_text(), re.M)
+    assert found is not None
+    if os.environ.get("PRIME_DALI_NAME_VARIANT") != "1":
+        return found[1]
+    return f"{found[1]}+cu{cuda.version.partition('.')[0]}" if cuda else f"{found[1]}+cpu"
 
 
 def output(*command: str) -> str:
@@ -204,4 +215,8 @@ def write_ninja(ninja, names: list[str]) -> None:
 
 
 CUDA, TORCH = find_cuda(), find_torch()
-setup(ext_modules=extensions(CUDA, TORCH), cmdclass={"build_ext": Build, "build_py": CopySources})
+setup(
+    version=package_version(CUDA),
+    ext_modules=extensions(CUDA, TORCH),
+    cmdclass={"build_ext": Build, "build_py": CopySources},
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,7 @@ def analyze(files: Path, what: str, out: Path, *more: str) -> int:
 
 def test_similarity(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert analyze(files, "similarity", tmp_path / "a", "--images", "3") == 0
-    text = capsys.readouterr().out
+    text = re.sub(" +", " ", capsys.readouterr().out)
     assert "| PRIME | reported | 7.71 | 1.61 | 0.08 | 0.12 | 0.32 | 1.61 | 5.76 |" in text
     assert "input of fc, width 1024; 3 images, 4 corruptions, 3 samples" in text
     assert "3 images, 51 inputs of the network" in text  # of each 4 corrupted, 4 x 3 augmented and itself

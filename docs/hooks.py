@@ -1,0 +1,45 @@
+"""What `make docs` does besides MkDocs: formulas as MathML, measured results, files from outside docs/."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+_MARK = "<!-- measured results -->"
+_FORMULA = re.compile(
+    r'<(span|div) class="arithmatex">\s*(?:\\\((?P<inline>.*?)\\\)|\\\[(?P<block>.*?)\\\])\s*</\1>', re.S
+)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Give the site the notes on speed and the pictures of measurements, which lie outside docs/."""
+    files.append(File.generated(config, "NOTES.md", abs_src_path=str(ROOT / "benchmarks" / "NOTES.md")))
+    for picture in sorted(RESULTS.glob("*.png")):
+        files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put what benchmarks/results/*.md say, measured results all, in the place of the mark."""
+    if _MARK not in markdown:
+        return markdown
+    tables = [re.sub(r"^#", "###", path.read_text(), flags=re.M) for path in sorted(RESULTS.glob("*.md"))]
+    return markdown.replace(_MARK, "\n\n".join(tables) or "No trainings have been measured yet.")
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Turn formulas into MathML, which browsers show without a script."""
+
+    def mathml(match: re.Match[str]) -> str:
+        inline = match["inline"] is not None
+        formula = html.unescape(match["inline"] if inline else match["block"]).strip()
+        return convert(formula, display="inline" if inline else "block")
+
+    return _FORMULA.sub(mathml, content)

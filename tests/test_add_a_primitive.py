@@ -1,0 +1,59 @@
+"""The worked example of docs/adding_a_primitive.md, from its patches to a primitive that equals its reference."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/adding_a_primitive.md").read_text()
+PATCHES = sorted((ROOT / "docs/add_a_primitive").glob("*.patch"))
+
+
+def run(folder: Path, *command: str | Path) -> str:
+    environment = {**os.environ, "PRIME_DALI_CUDA": "0", "PYTHONPATH": str(folder)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_page_shows_every_patch() -> None:
+    shown = re.findall(r'```diff\n--8<-- "(.+)"\n```', PAGE)
+    assert sorted(shown) == [str(path.relative_to(ROOT)) for path in PATCHES]
+
+
+@pytest.mark.timeout(900)
+def test_the_patches_add_a_primitive(tmp_path: Path) -> None:
+    """On the CPU, and with the CUDA sources compiled for the CPU."""
+    pytest.importorskip("ninja", reason="building needs ninja")
+    pytest.importorskip("pybind11", reason="building needs pybind11")
+    if shutil.which("git") is None:
+        pytest.skip("applying the patches needs git")
+    for part in ("csrc", "prime_dali", "tests"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for part in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / part, tmp_path)
+    run(tmp_path, "git", "apply", *PATCHES)
+    run(tmp_path, sys.executable, "setup.py", "build_ext", "--inplace")
+    options = ("-q", "-k", "gamma", "-p", "no:cacheprovider")
+    out = run(
+        tmp_path, sys.executable, "-m", "pytest", *options, "tests/test_primitives.py", "tests/test_cuda_on_cpu.py"
+    )
+    assert re.search(r"\b1[0-9] passed", out), out  # seven sizes of images on the CPU, six by the CUDA sources
+    code = """
+import numpy as np, prime_dali
+config = prime_dali.preset("cifar").replace(primitives=("color", "gamma"), gamma_std_max=1.0)
+plan = prime_dali.sample(config, np.arange(500), size=(32, 32))
+assert set(np.unique(plan.primitive)) == {0, 3, 5}
+assert 0.9 < plan.strength[plan.primitive == 5].max() <= 1
+x = np.random.default_rng(0).integers(0, 256, (500, 3, 32, 32), np.uint8)
+assert (prime_dali.arrays.apply(x, plan) != x).any()
+assert (prime_dali.arrays.apply(x, prime_dali.sample(config.replace(alpha=0), np.arange(500), size=(32, 32))) == x).all()
+"""
+    run(tmp_path, sys.executable, "-c", code)

@@ -1,0 +1,207 @@
+"""The pages in docs/ say what is so: code blocks run, commands parse, tables are those of the code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import inspect
+import re
+import shlex
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_images
+from PIL import Image
+
+from prime_dali import cli
+from prime_dali.evaluation import names
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+BLOCK = re.compile(r"(?:<!-- not run: (?P<reason>[^>]+) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.M | re.S)
+GPU = torch.cuda.is_available()
+# What is for a GPU runs on the CPU where there is none, and what is for a whole data set on a few pictures.
+SMALL = {"range(90)": "range(2)", "batch_size=256": "batch_size=2"}
+ON_CPU = {".cuda()": "", "device_id=0": "device_id=None", '"mixed"': '"cpu"'}
+
+
+def blocks(page: Path, *languages: str) -> list[re.Match[str]]:
+    return [block for block in BLOCK.finditer(page.read_text()) if block["language"] in languages]
+
+
+def test_every_block_is_code_that_is_tested_or_none() -> None:
+    languages = {block["language"] for page in PAGES for block in BLOCK.finditer(page.read_text())}
+    assert languages <= {"python", "sh", "text", "yaml", "diff", "json"}
+
+
+def folder_of_photographs(root: Path) -> None:
+    for folder in ("train/cat", "train/dog", "val/cat", "val/dog"):
+        (root / folder).mkdir(parents=True)
+        for i, image in enumerate(make_images(2, 60, 80, torch.uint8)):
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(root / folder / f"{i}.jpg")
+
+
+def given(root: Path) -> dict[str, Any]:
+    """What the blocks of every page find: data of the size of CIFAR, a network, a folder of photographs."""
+    folder_of_photographs(root)
+    device = "cuda" if GPU else "cpu"
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(10)).to(device)
+    images, labels, index = make_images(4, 32, 32, torch.uint8), torch.arange(4), torch.arange(4)
+    return {
+        "device": device, "model": model, "criterion": torch.nn.CrossEntropyLoss(), "epoch": 1, "epochs": 2,
+        "images": images, "labels": labels, "index": index, "loader": [(images, labels, index)],
+        "pictures": images.permute(0, 2, 3, 1).numpy(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.stem)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page.stem == "dali":
+        pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    monkeypatch.chdir(tmp_path)
+    torch._dynamo.reset()
+    found = given(tmp_path)
+    for block in blocks(page, "python"):
+        if block["reason"]:
+            continue
+        code = block["code"]
+        for before, after in (SMALL if GPU else SMALL | ON_CPU).items():
+            code = code.replace(before, after)
+        line = page.read_text()[: block.start("code")].count("\n")
+        exec(compile("\n" * line + code, str(page), "exec"), found)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    for block in blocks(page, "sh"):
+        for line in block["code"].replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if "prime_dali.cli" in words:
+                words = ["prime-dali", *words[words.index("prime_dali.cli") + 1 :]]
+            if words and words[0] == "prime-dali":
+                yield words[1:]
+
+
+COMMANDS = [(page, words) for page in [*PAGES, ROOT / "README.md"] for words in commands(page)]
+
+
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[f"{p.stem}: {' '.join(w)}"[:70] for p, w in COMMANDS])
+def test_commands_parse(page: Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page, "yaml"):
+        Path("run.yaml").write_text(block["code"])
+    parsers: dict[str, Callable[[list[str]], Any]] = {}
+    with contextlib.suppress(ImportError):  # jsonargparse
+        from prime_dali.recipes import train
+
+        parsers["train"] = train.read
+    with contextlib.suppress(ImportError):  # OpenCV
+        from prime_dali.evaluation import corrupt
+
+        parsers["corrupt"] = corrupt.parser().parse_args
+    from prime_dali.evaluation import evaluate
+
+    parsers["evaluate"] = evaluate.parser().parse_args
+    if words[0] in cli._MODULES and words[0] not in parsers:
+        pytest.skip(f"what prime-dali {words[0]} needs is not installed")
+    parsers[words[0]](words[1:]) if words[0] in parsers else cli._parser().parse_args(words)  # bad usage exits
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = {name for page in PAGES for name in re.findall(r"`make ([\w-]+)|^make ([\w-]+)", page.read_text(), re.M)}
+    assert {name for pair in named for name in pair if name} <= targets
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("|" + "|".join(f" {cell} " if cell != "---" else cell for cell in row) + "|" for row in lines)
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(map(shown, value)) or "none"
+    return "none" if value == "" else f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+def settings() -> str:
+    from prime_dali.recipes.config import RECIPES, TrainConfig, defaults
+
+    types = typing.get_type_hints(TrainConfig, include_extras=True)
+    columns = {recipe: TrainConfig(**defaults(recipe, "prime")) for recipe in RECIPES}
+    rows = []
+    for field in dataclasses.fields(TrainConfig):
+        if field.name in ("recipe", "data", "out"):
+            continue
+        kind, about = typing.get_args(types[field.name])
+        choices = f" ({', '.join(typing.get_args(kind))})" if typing.get_origin(kind) is typing.Literal else ""
+        values = [shown(getattr(config, field.name)) for config in columns.values()]
+        option = f"`--{field.name.replace('_', '-')}`"
+        rows.append([option, about + choices, *(values if len(set(values)) > 1 else [values[0], *["="] * 3])])
+    return table(["setting", "what it is", *columns], rows)
+
+
+def test_settings_of_training_are_those_of_the_code() -> None:
+    pytest.importorskip("torchvision", reason="recipes need torchvision")
+    expected = settings()
+    assert expected in (ROOT / "docs/training.md").read_text(), expected
+
+
+def strengths(kind: str, which: str) -> str:
+    from prime_dali.evaluation import c_bar, corruptions, distortions
+
+    module: Any = distortions if which == "c" else c_bar
+    rows = []
+    for name, five in corruptions.STRENGTHS[kind, which].items():
+        takes = list(inspect.signature(getattr(module, name)).parameters)[2:]
+        cells = [", ".join(f"{number:g}" for number in strength) for strength in five]
+        rows.append([name, ", ".join(takes).replace("_", " "), *cells])
+    return table(["corruption", "takes", *map(str, names.SEVERITIES)], rows)
+
+
+@pytest.mark.parametrize("kind", ["cifar", "imagenet"])
+@pytest.mark.parametrize("which", ["c", "c-bar"])
+def test_parameters_of_corruptions_are_those_of_the_code(kind: str, which: str) -> None:
+    pytest.importorskip("cv2", reason="corruptions need OpenCV")
+    expected = strengths(kind, which)
+    assert expected in (ROOT / "docs/EVALUATION.md").read_text(), expected
+
+
+def test_alexnet_errors_are_those_of_the_code() -> None:
+    from prime_dali.evaluation.scores import ALEXNET_ERRORS
+
+    expected = table(["corruption", "AlexNet's error"], [[name, f"{e:.6f}"] for name, e in ALEXNET_ERRORS.items()])
+    assert expected in (ROOT / "docs/EVALUATION.md").read_text(), expected
+
+
+def test_options_of_commands_are_documented() -> None:
+    """Every option of a command stands on the page of the command, but for training, whose table is compared above."""
+    from prime_dali.evaluation import evaluate
+
+    pages = {"EVALUATION.md": [evaluate.parser()]}
+    with contextlib.suppress(ImportError):
+        from prime_dali.evaluation import corrupt
+
+        pages["EVALUATION.md"].append(corrupt.parser())
+    commands: Mapping[str, argparse.ArgumentParser] = cli._parser()._subparsers._group_actions[0].choices  # type: ignore
+    pages["command_line.md"] = [parser for name, parser in commands.items() if name not in cli._MODULES]
+    for page, parsers in pages.items():
+        text = (ROOT / "docs" / page).read_text()
+        options = {o for p in parsers for a in p._actions for o in a.option_strings if o.startswith("--")}
+        assert {o for o in options - {"--help"} if f"`{o}" not in text} == set()
+
+
+def test_links_into_the_repository_are_there() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            built = {ROOT / "docs" / "NOTES.md": "benchmarks/NOTES.md"}  # docs/hooks.py brings these in
+            place = (page.parent / link).resolve()
+            if place.parent == ROOT / "docs/results":
+                place = ROOT / "benchmarks/results" / place.name
+            assert (ROOT / built[place] if place in built else place).exists(), f"{page}: {link}"

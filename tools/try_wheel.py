@@ -1,0 +1,104 @@
+"""Tries wheels in fresh environments: `python tools/try_wheel.py dist/*.whl --torch none 2.10.0 2.14.1`.
+
+The interpreter that runs this is the one that is tried. Each wheel is installed beside each version of torch, and PRIME
+has to give there what its reference gives. Exit status: how many of them failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+CHECK = r"""
+import sys
+import numpy as np
+import prime_dali
+from importlib.metadata import version
+
+name = version("prime-dali")
+assert name.partition("+")[0] == prime_dali.__version__, (name, prime_dali.__version__)
+images = np.random.default_rng(0).integers(0, 256, (8, 3, 40, 48), np.uint8)
+plan = prime_dali.sample("cifar", np.arange(8), size=(40, 48), seed=1)
+exact = prime_dali.reference.apply(images, plan)
+arrays = prime_dali.arrays.apply(images, plan, mean=(0, 0, 0), std=(1, 1, 1))
+assert np.abs(arrays - exact).max() < 1e-3, np.abs(arrays - exact).max()
+said = [f"Python {sys.version.split()[0]}", f"numpy {np.__version__}"]
+if "cu" in name:
+    import prime_dali._arrays_cuda
+if sys.argv[1] == "none":
+    assert "torch" not in sys.modules
+else:
+    import torch
+
+    augment = prime_dali.PRIME("cifar", seed=1, mean=(0, 0, 0), std=(1, 1, 1))
+    tensors = torch.from_numpy(images)
+    assert np.array_equal(augment(tensors, torch.arange(8)).numpy(), arrays)
+    compiled = torch.compile(augment, fullgraph=True, backend="eager")
+    assert np.array_equal(compiled(tensors, torch.arange(8)).numpy(), arrays)
+    said += [f"torch {torch.__version__}", "CPU"]
+    if torch.cuda.is_available() and "cu" in name:
+        # The kernels have a precision of their own (docs/METHOD.md), which color maps of a chain amplify.
+        got = augment.cuda()(tensors.cuda(), torch.arange(8).cuda()).cpu().numpy()
+        assert np.abs(got - exact).mean() < 1e-2, np.abs(got - exact).mean()
+        said[-1] += " and " + torch.cuda.get_device_name()
+print(f"{name}: works ({', '.join(said)})")
+"""
+
+
+def main() -> int:
+    """Try every wheel with every torch; returns how many failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheels", type=Path, nargs="+")
+    parser.add_argument(
+        "--torch", nargs="+", default=["none"],
+        help="versions, of which each is downloaded; environments, whose torch is used as it is; none: without torch",
+    )  # fmt: skip
+    parser.add_argument("--numpy", default="numpy", help="what to give pip, such as numpy==1.24.*")
+    options = parser.parse_args()
+    failed = 0
+    for wheel in options.wheels:
+        for torch in options.torch:
+            try:
+                attempt(wheel, torch, options.numpy)
+            except subprocess.CalledProcessError as error:
+                failed += 1
+                print(f"{wheel.name} with torch {torch}: FAILED\n{error.stdout}{error.stderr}", flush=True)
+    return failed
+
+
+def attempt(wheel: Path, torch: str, numpy: str) -> None:
+    """Install a wheel in a new environment beside a torch, and run PRIME there.
+
+    Raises:
+        subprocess.CalledProcessError: It could not be installed, or does not work.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = Path(folder, "bin", "python")
+        install = [python, "-m", "pip", "install", "--quiet"]
+        environment = Path(torch, "bin", "python")
+        if torch == "none":
+            run(*install, numpy)
+        elif environment.exists():  # its packages come after those of the new one
+            code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+            [site] = run(python, "-c", code).stdout.splitlines()
+            Path(site, "torch.pth").write_text(run(environment, "-c", code).stdout)
+        else:
+            run(*install, f"torch=={torch}", numpy)
+        run(*install, "--no-deps", "--force-reinstall", wheel.resolve())
+        print(run(python, "-c", CHECK, torch, cwd=folder).stdout, end="", flush=True)
+
+
+def run(*command: str | Path, cwd: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command in an environment without PYTHONPATH, so that nothing else is imported."""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd, env=clean)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
