@@ -120,11 +120,12 @@ def prime(
         if mode == "cupy":
             arrays.require_cuda("images")
         inputs = {name: node if name == "images" else node.gpu() for name, node in inputs.items()}
+    # DALI takes every array that Python returns by itself: the views of an image come as one, and it parts them.
     out = {"cupy": _cupy, "dlpack": _dlpack, "torch": _torch}[mode](
-        augment, list(inputs.values()), device=images.device, batch_processing=True, num_outputs=views,
-        output_layouts=[out_layout] * views,
+        augment, list(inputs.values()), device=images.device, batch_processing=True, num_outputs=1,
+        output_layouts=out_layout if views == 1 else f"F{out_layout}",
     )  # fmt: skip
-    return out if views == 1 else tuple(out)
+    return out if views == 1 else tuple(out[view] for view in range(views))
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class _Augment:
     names: tuple[str, ...]  # of the inputs
 
     def __call__(self, door: Any, xp: Any, batches: Sequence[Sequence[Any]]) -> Any:
-        """Lists of samples as arrays of ``xp`` into such lists, or a tuple of them for several views.
+        """Lists of samples as arrays of ``xp`` into one such list; several views of an image are the first axis.
 
         Args:
             door: ``prime_dali.arrays`` for NumPy and CuPy, ``prime_dali.torch_ops`` for torch.
@@ -165,8 +166,7 @@ class _Augment:
         )  # fmt: skip
         flip = numbers["flip"] != 0 if "flip" in numbers else None
         out = self._apply(door, _stacked(xp, images), plan, flip)
-        views = [list(view) for view in out.reshape(plan.views, -1, *out.shape[1:])]
-        return views[0] if plan.views == 1 else tuple(views)
+        return list(out if plan.views == 1 else out.reshape(plan.views, -1, *out.shape[1:]).swapaxes(0, 1))
 
     def _apply(self, door: Any, images: Any, plan: Any, flip: Any) -> Any:
         if door is arrays:
@@ -231,8 +231,6 @@ def _dlpack(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
             on_stream = torch.cuda.stream(torch.cuda.ExternalStream(ops.PythonFunction.current_stream().ptr))
         with on_stream:
             out = augment(torch_ops, torch, [[from_dlpack(sample) for sample in batch] for batch in batches])
-            if isinstance(out, tuple):
-                return tuple([to_dlpack(sample) for sample in view] for view in out)
             return [to_dlpack(sample) for sample in out]
 
     return fn.dl_tensor_python_function(*inputs, function=function, synchronize_stream=False, **told)
