@@ -16,7 +16,10 @@ LAYOUTS = ("NCHW", "NHWC")
 _DTYPES = ("uint8", "float16", "bfloat16", "float32")  # in the order of csrc/core/image.h
 
 if not _arrays.cpu_supported():
-    raise ImportError("prime_dali: this build needs a processor with AVX2, FMA and F16C (x86-64-v3)")
+    raise ImportError(
+        "prime_dali: this build needs a processor with the instructions it was compiled for, by default AVX2, FMA and "
+        "F16C (x86-64-v3); PRIME_DALI_MARCH at build time names others"
+    )
 
 
 def sample(config: PrimeConfig, index: Any, *, size: tuple[int, int], seed: int, epoch: Any, view: Any) -> Plan:

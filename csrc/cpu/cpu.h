@@ -7,7 +7,7 @@
 
 namespace prime {
 
-// True where this processor can run the back end as it was compiled (x86-64: AVX2, FMA and F16C).
+// True where this processor can run the back end as it was compiled (by default on x86-64: with AVX2, FMA and F16C).
 bool cpu_supported();
 
 void sample_cpu(const SampleArgs& args);
