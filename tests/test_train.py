@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +24,19 @@ from prime_dali.recipes.data import CifarData
 from prime_dali.recipes.ranks import Ranks
 from prime_dali.recipes.trainer import Diverged, Trainer
 
-os.environ["OMP_NUM_THREADS"] = "1"  # of the subprocesses: the networks are too small for more
 ALONE = Ranks(0, 1, torch.device("cpu"))
 TRAIN, TEST = 120, 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Here and in the subprocesses: sums depend on the number of threads, and the networks are too small for more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -303,11 +313,8 @@ def test_crops_and_flips(cifar: Path) -> None:
 def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     """torchrun: one log, the same validation result as one process has of the same checkpoint."""
     program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali.cli"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     arguments = ["train", *settings(cifar, tmp_path, "--method", "prime", "--epochs", "1")]
-    done = subprocess.run(
-        [sys.executable, *program, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, *program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     log = checkpoint.read_log(tmp_path)
     assert [line["step"] for line in log if "loss" in line] == [2, 4, 6]
