@@ -16,8 +16,8 @@ _EXPERIMENTS = {
 }
 
 
-def main(argv: list[str]) -> None:
-    """Parse ``argv`` and run the experiment; errors as its module's ``run``."""
+def parser(argv: list[str]) -> argparse.ArgumentParser:
+    """The options of the experiment that ``argv`` begins with, and the names of the others."""
     parser = argparse.ArgumentParser(prog="prime-dali analyze", description="The paper's experiments.")
     experiments = parser.add_subparsers(dest="experiment", required=True)
     for name, (module, summary) in _EXPERIMENTS.items():
@@ -26,5 +26,10 @@ def main(argv: list[str]) -> None:
             chosen = importlib.import_module(f"{__package__}.{module}")
             chosen.add_arguments(experiment)
             experiment.set_defaults(run=chosen.run)
-    options = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: list[str]) -> None:
+    """Parse ``argv`` and run the experiment; errors as its module's ``run``."""
+    options = parser(argv).parse_args(argv)
     options.run(options)
