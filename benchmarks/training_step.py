@@ -45,10 +45,11 @@ from common import (
     time_cuda,
     write_json,
 )
-from torch.nn.functional import cross_entropy, kl_div
+from torch.nn.functional import cross_entropy
 from torchvision.transforms import v2
 
 import prime_dali
+from prime_dali.recipes.losses import jsd_loss
 
 PRESET = "imagenet"
 CLASSES = 1000
@@ -64,7 +65,6 @@ NOTES = {
     "3 views": "the same with views=3: clean, augmented, augmented",
 }
 SLOW_STEPS = {"augmix": 2}  # a round at most, because image by image each takes long
-JSD_WEIGHT = 12  # as in the authors' training
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,6 @@ class Result:
 def new_prime(views: int, device: torch.device) -> prime_dali.PRIME:
     """The module that is measured; it numbers the images itself, so that no two steps draw the same."""
     return prime_dali.PRIME(PRESET, views=views, mean=MEAN, std=STD, out_dtype=torch.bfloat16).to(device)
-
-
-def jsd_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of the clean views, and the Jensen-Shannon divergence of all three."""
-    views = logits.chunk(3)
-    laws = [view.log_softmax(1) for view in views]  # p log p has no gradient where a softmax p underflows to 0
-    mixture = torch.stack(laws).logsumexp(0) - math.log(len(views))
-    divergences = [kl_div(mixture, law, reduction="batchmean", log_target=True) for law in laws]
-    return cross_entropy(views[0], labels) + JSD_WEIGHT * torch.stack(divergences).mean()
 
 
 def candidates(options: argparse.Namespace, official: torch.nn.Module | None, images: torch.Tensor) -> dict[str, Call]:

@@ -9,29 +9,21 @@ of the images, so PRIME counts; save its ``state_dict`` with the network's to go
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
 from arguments import parse
-from torch.nn.functional import nll_loss
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from prime_dali import PRIME
+from prime_dali.recipes.losses import jsd_loss
 
 try:
     from timm import create_model
 except ImportError:
     from torchvision.models import get_model as create_model
-
-
-def jsd_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross entropy of the clean logits + 12 * mean KL divergence of the three views' softmax to their mean."""
-    laws = logits.log_softmax(1).unflatten(0, (3, -1))
-    # In logarithms, because the gradient of p log p is NaN where a softmax p has underflowed to 0.
-    return nll_loss(laws[0], labels) + 12 * (laws.exp() * (laws - laws.logsumexp(0) + math.log(3))).sum(2).mean()
 
 
 def train(loader: Iterable, model: torch.nn.Module, epochs: int, device: str) -> None:
