@@ -12,7 +12,7 @@ import torch
 from .. import order
 from ..module import PRIME
 from .augmix import AugMix
-from .cifar import SIDE, Cifar, read_cifar
+from .cifar import SIDE, read_cifar
 from .config import TrainConfig
 from .ranks import Ranks
 
@@ -107,8 +107,11 @@ class CifarData:
         return [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in (numbers, *corners.T, flips)]
 
     def validation(self) -> Iterator[Batch]:
-        """This process's part of the test set."""
-        yield from cifar_batches(self._test, self._plain, self.ranks)
+        """This process's part of the test set, every image once over all processes."""
+        part = slice(self.ranks.rank, None, self.ranks.world)
+        images, labels = torch.from_numpy(self._test.images[part]), torch.from_numpy(self._test.labels[part])
+        for pixels, classes in zip(images.split(VALIDATION_BATCH), labels.split(VALIDATION_BATCH), strict=True):
+            yield self._plain(pixels.to(self.ranks.device).permute(0, 3, 1, 2), None), classes.to(self.ranks.device)
 
     def state(self) -> Any:
         """Nothing: the number of the step says all."""
@@ -116,15 +119,6 @@ class CifarData:
 
     def restore(self, state: Any) -> None:
         """See :meth:`state`."""
-
-
-def cifar_batches(data: Cifar, plain: Plain, ranks: Ranks) -> Iterator[Batch]:
-    """Every image once over all processes, in batches."""
-    images, labels = data.images[ranks.rank :: ranks.world], data.labels[ranks.rank :: ranks.world]
-    for start in range(0, len(images), VALIDATION_BATCH):
-        part = slice(start, start + VALIDATION_BATCH)
-        pixels = torch.from_numpy(images[part]).to(ranks.device).permute(0, 3, 1, 2)
-        yield plain(pixels, None), torch.from_numpy(labels[part]).to(ranks.device)
 
 
 class FolderData:

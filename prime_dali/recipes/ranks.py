@@ -53,10 +53,6 @@ class Ranks:
         dist.all_reduce(total)
         return [int(v) for v in total.tolist()]
 
-    def any(self, flag: bool) -> bool:
-        """Whether any process says so; waits for them."""
-        return self.sum(int(flag))[0] > 0
-
     def stop(self) -> None:
         """Leave the group."""
         if self.world > 1:
