@@ -252,17 +252,13 @@ def test_a_bad_file(text: str, message: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def words_of(grid: Path, folder: Path) -> list:
+    """A command line whose folders are there."""
+    return ["--out", folder / "out", "--grid", grid, "--set", f"data={folder}", "--evaluate", f"cifar-c={folder}"]
+
+
 def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    words = [
-        "--out",
-        tmp_path / "out",
-        "--grid",
-        grid,
-        "--set",
-        f"data={tmp_path}",
-        "--evaluate",
-        f"cifar-c={tmp_path}",
-    ]
+    words = words_of(grid, tmp_path)
     with pytest.raises(SystemExit) as stop:
         ablation.run(options(ablation, *words, "normalise=alexnets"))
     assert stop.value.code == 2
@@ -270,16 +266,7 @@ def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path, capsys: pytes
 
 
 def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    words = [
-        "--out",
-        tmp_path / "out",
-        "--grid",
-        grid,
-        "--set",
-        f"data={tmp_path}",
-        "--evaluate",
-        f"cifar-c={tmp_path}",
-    ]
+    words = words_of(grid, tmp_path)
     ablation.run(options(ablation, *words, "--list"))
     listed = capsys.readouterr().out.splitlines()
     assert listed[1] == '1  primitives=color  (not started)  {"primitives": ["color"]}'

@@ -194,12 +194,12 @@ def take_turns(
 def _facts(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs: Sequence[Cost]) -> list[str]:
     cuda = ranks.device.type == "cuda"
     hardware = torch.cuda.get_device_name(ranks.device) if cuda else platform.processor() or platform.machine()
-    low = config.precision == "bfloat16" or (config.precision == "auto" and cuda)
     steps = f"{options.steps} steps" if options.steps else "an epoch"
     shown = [n for n in _NOTES if any(n == c.method or (n == "+jsd" and n in c.method) for c in costs)]
     return [
         f"{config.recipe}, {config.network}, batch {config.batch}, {config.size} x {config.size} pixels, "
-        f"{'bfloat16' if low else 'float32'}, {'compiled' if config.compile else 'not compiled'}",
+        f"{'bfloat16' if config.low_precision(ranks.device.type) else 'float32'}, "
+        f"{'compiled' if config.compile else 'not compiled'}",
         f"{hardware}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
         f"CUDA {torch.version.cuda or 'none'}, prime-dali {__version__}",
         f"time of training steps, without validation: median of {options.rounds} rounds of {steps} of every method in "

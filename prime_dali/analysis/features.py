@@ -9,13 +9,10 @@ import platform
 from datetime import datetime, timezone
 from typing import Any
 
-import numpy as np
-import PIL
 import torch
-import torchvision
 from torch import nn
 
-from .. import __version__
+from ..evaluation import report
 from ..recipes import networks
 from ..recipes.cifar import SIDE
 
@@ -170,9 +167,7 @@ def load(options: argparse.Namespace, side: int) -> Features:
             a network of CIFAR's images for larger ones, or the reverse.
         RuntimeError: A GPU is wanted that is not there.
     """
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("device: expected a GPU that torch can use, got none")
-    device = torch.device("cuda" if options.device != "cpu" and torch.cuda.is_available() else "cpu")
+    device = networks.choose_device(options.device)
     classifier = networks.load(
         options.backbone, name=options.network, num_classes=options.num_classes, stem=options.stem,
         mean=options.mean, std=options.std,
@@ -187,9 +182,5 @@ def load(options: argparse.Namespace, side: int) -> Features:
 def environment(device: torch.device) -> dict[str, Any]:
     """Date, hardware and versions, for a file of results."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    versions = {
-        "prime-dali": __version__, "python": platform.python_version(), "torch": torch.__version__,
-        "torchvision": torchvision.__version__, "pillow": PIL.__version__, "numpy": np.__version__,
-    }  # fmt: skip
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"date": date, "device": str(device), "hardware": name, "versions": versions}
+    return {"date": date, "device": str(device), "hardware": name, "versions": report.versions()}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments
+from ..recipes import train
 from ..recipes.config import RECIPES, TrainConfig, defaults
 
 SETS = ("cifar-c", "cifar-c-bar", "imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
@@ -115,16 +116,11 @@ def train_config(settings: Mapping[str, Any]) -> TrainConfig:
         parsed = _parser(recipe).parse_object({**defaults(recipe, method), **plain})
     except argparse.ArgumentError as error:
         raise ValueError(" ".join(str(error).split())) from None
-    given: dict[str, Any] = {f.name: getattr(parsed, f.name) for f in fields(TrainConfig)}
-    for name, value in given.items():
-        given[name] = tuple(value) if isinstance(value, list) else value
-    return TrainConfig(**given)
+    return train.configured(parsed)
 
 
 @functools.cache
 def _parser(recipe: str) -> Any:
-    from ..recipes import train
-
     parser = train.parser(recipe)  # not of the run's method, whose check a default would skip
     parser.exit_on_error = False
     return parser

@@ -207,7 +207,7 @@ def main(argv: list[str]) -> None:
     _arguments.integer("batch", options.batch, 1, 2**20)
     _arguments.integer("workers", options.workers, 0, 1024)
     adapt = adaptation.parse(options.bn_adapt, options.seed) if options.bn_adapt else None
-    device = _device(options.device)
+    device = networks.choose_device(options.device)
     classifier = networks.load(
         options.checkpoint, name=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std,
@@ -232,12 +232,6 @@ def main(argv: list[str]) -> None:
     if options.out is not None:
         for path in report.write(results, options.out):
             print(f"wrote {path}")
-
-
-def _device(wish: str) -> torch.device:
-    if wish == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("device: expected a GPU that torch can use, got none")
-    return torch.device("cuda" if wish != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def _folders(options: argparse.Namespace) -> dict[str, Path]:

@@ -76,11 +76,16 @@ def collect(
     return {
         "format": FORMAT, "version": VERSION, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "dataset": dataset, "classifier": what, "settings": dict(settings) | {"hardware": device or platform.machine()},
-        "versions": {
-            "prime-dali": __version__, "python": platform.python_version(), "torch": torch.__version__,
-            "torchvision": torchvision.__version__, "pillow": PIL.__version__, "numpy": np.__version__,
-        },
+        "versions": versions(),
         "sets": {name: _set(sets[name], counts[name], rules.get(name)) for name in counts},
+    }  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    """Of what a number may depend on."""
+    return {
+        "prime-dali": __version__, "python": platform.python_version(), "torch": torch.__version__,
+        "torchvision": torchvision.__version__, "pillow": PIL.__version__, "numpy": np.__version__,
     }  # fmt: skip
 
 

@@ -114,6 +114,10 @@ class TrainConfig:
         """The greatest learning rate: ``lr``, grown linearly with the batch (Goyal et al., 2017)."""
         return self.lr * self.batch / RECIPES[self.recipe].get("batch", 128)
 
+    def low_precision(self, device: str) -> bool:
+        """Whether the network runs in bfloat16 on a device of this kind, ``"cpu"`` or ``"cuda"``."""
+        return self.precision == "bfloat16" or (self.precision == "auto" and device == "cuda")
+
     def prime(self) -> PrimeConfig:
         """The distributions of PRIME."""
         return preset("cifar" if self.is_cifar else "imagenet").replace(

@@ -91,6 +91,17 @@ def create(name: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
     return network
 
 
+def choose_device(wish: str) -> torch.device:
+    """The device of ``"cpu"``, ``"cuda"``, or ``"auto"``: a GPU if there is one.
+
+    Raises:
+        RuntimeError: ``"cuda"``, and torch can use no GPU.
+    """
+    if wish == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("device: expected a GPU that torch can use, got none")
+    return torch.device("cuda" if wish != "cpu" and torch.cuda.is_available() else "cpu")
+
+
 def checkpoint(classifier: Classifier, **more: Any) -> dict[str, Any]:
     """``classifier`` as the dictionary that ``torch.save`` writes and :func:`load` reads.
 

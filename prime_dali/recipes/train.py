@@ -65,6 +65,11 @@ def read(argv: list[str] | None = None) -> TrainConfig:
     # The whole parser says what is wrong with an unknown name; as its default it would go unnoticed.
     known = recipe in RECIPES and method in typing.get_args(METHODS)
     settings = parser(recipe, method).parse_args(argv) if known else parser().parse_args(argv)
+    return configured(settings)
+
+
+def configured(settings: Any) -> TrainConfig:
+    """The run of what :func:`parser` has parsed; errors as :class:`TrainConfig`."""
     given: dict[str, Any] = {name: getattr(settings, name) for name in TrainConfig.__dataclass_fields__}
     for name, value in given.items():
         given[name] = tuple(value) if isinstance(value, list) else value

@@ -70,9 +70,7 @@ class Trainer:
             _check_same(state["config"], config.plain(), self.folder)
         _numerics(config.deterministic)
         torch.manual_seed(config.seed)
-        cuda = ranks.device.type == "cuda"
-        low = config.precision == "bfloat16" or (config.precision == "auto" and cuda)
-        self.dtype = torch.bfloat16 if low else torch.float32
+        self.dtype = torch.bfloat16 if config.low_precision(ranks.device.type) else torch.float32
         self.data: CifarData | FolderData = (CifarData if config.is_cifar else FolderData)(config, ranks, self.dtype)
         self.classifier = self._classifier(config.weights if state is None else "")
         self.network = self.classifier.network.to(ranks.device).to(memory_format=torch.channels_last)
