@@ -75,7 +75,8 @@ class CifarData:
         self._augment: Any = augmentation(config, out_dtype).to(ranks.device)
         self._plain = Plain(*config.statistics, out_dtype).to(ranks.device)
         if config.compile and config.method != "prime":  # PRIME is two kernels already
-            self._augment = torch.compile(self._augment, dynamic=False)
+            mode = "reduce-overhead" if ranks.device.type == "cuda" else None
+            self._augment = torch.compile(self._augment, dynamic=False, mode=mode)
         border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
         self._images = torch.from_numpy(np.pad(train.images, border)).to(ranks.device)
         self._labels = torch.from_numpy(train.labels).to(ranks.device)

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from .._files import Report, replacing
-from . import checkpoint, networks
+from . import checkpoint, networks, replay
 from .config import FREE, TrainConfig
 from .data import CifarData, FolderData
 from .losses import jsd_loss
@@ -94,6 +94,7 @@ class Trainer:
             self._restore(state)
         self._model, self._loss = self._compiled()
         self._stopping = False
+        self._replayed: replay.Replayed | None = None
         self._log: checkpoint.Log
         self._bar: Any = None
         self._curves: Any = None
@@ -119,12 +120,9 @@ class Trainer:
         model: Any = self.network
         if self.ranks.world > 1:
             model = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device.index])
-        if not config.compile:
-            return model, loss
-        # Small images need so little of a GPU that the host cannot launch the kernels fast enough: it replays graphs.
-        replay = device.type == "cuda" and self.ranks.world == 1
-        model = torch.compile(model, dynamic=False, mode="reduce-overhead" if replay else None)
-        return model, torch.compile(loss, dynamic=False)
+        if config.compile:
+            model, loss = torch.compile(model, dynamic=False), torch.compile(loss, dynamic=False)
+        return model, loss
 
     def run(self) -> Result:
         """Train to the end, or until a signal comes (SIGTERM, SIGUSR1: save and stop).
@@ -164,18 +162,28 @@ class Trainer:
             started = time.monotonic()
         return Result(self.step == self.total, self.step, self.accuracy, self.seconds)
 
-    def _train_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The loss; the gradients are in the parameters."""
         with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             logits = self._model(images)
         loss = self._loss(logits, labels)
         loss.backward()
+        return loss.detach()
+
+    def _train_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self.config.compile and self.ranks.world == 1 and self.ranks.device.type == "cuda":
+            if self._replayed is None:
+                self._replayed = replay.Replayed(self._gradients, self.network, images, labels)
+            loss = self._replayed(images, labels)
+        else:
+            self.optimizer.zero_grad()
+            loss = self._gradients(images, labels)
         if self.config.clip:
             nn.utils.clip_grad_norm_(self._parameters, self.config.clip)
         self.optimizer.step()
-        self.optimizer.zero_grad()
         if self.step + 1 < self.total:
             self.schedule.step()
-        return loss.detach().clone()  # what a graph returns, its next replay overwrites
+        return loss
 
     def _write_losses(self, started: float) -> None:
         """The line of the log for the steps since the last one; waits for the device."""
