@@ -37,7 +37,7 @@ class Replayed:
         torch.cuda.current_stream(images.device).wait_stream(stream)
         network.zero_grad()  # so that the recorded pass writes gradients and does not add to them
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # other threads may allocate
             self._loss = gradients(self._images, self._labels)
         torch.cuda.set_rng_state(random, images.device)
         for buffer, value in zip(network.buffers(), before, strict=True):

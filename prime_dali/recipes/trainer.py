@@ -94,6 +94,8 @@ class Trainer:
             self._restore(state)
         self._model, self._loss = self._compiled()
         self._stopping = False
+        # Small images need so little of a GPU that the host cannot launch the kernels fast enough.
+        self._replays = config.is_cifar and config.compile and ranks.world == 1 and ranks.device.type == "cuda"
         self._replayed: replay.Replayed | None = None
         self._log: checkpoint.Log
         self._bar: Any = None
@@ -171,7 +173,7 @@ class Trainer:
         return loss.detach()
 
     def _train_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        if self.config.compile and self.ranks.world == 1 and self.ranks.device.type == "cuda":
+        if self._replays:
             if self._replayed is None:
                 self._replayed = replay.Replayed(self._gradients, self.network, images, labels)
             loss = self._replayed(images, labels)
