@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -80,6 +81,25 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
     if not good:
         raise PhotoError("no readable photograph is left")
     return good
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The folder, made if need be, for this run alone.
+
+    Raises:
+        RuntimeError: Another run holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(f"{folder}: another run is writing there") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

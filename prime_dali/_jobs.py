@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -18,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ._files import held
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names
@@ -37,21 +38,13 @@ def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterato
         ValueError: The folder holds something else, or was made with other settings; nothing is touched.
         RuntimeError: Another run is writing there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RuntimeError(f"{folder}: another run is writing there") from None
+    with held(folder):
         _label(folder, manifest, command)
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a run that was killed
         try:
             yield
         finally:
             shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from PIL import Image
 
 pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 
+from prime_dali._files import held
 from prime_dali.recipes import checkpoint, networks, train
 from prime_dali.recipes.config import TrainConfig, defaults
 from prime_dali.recipes.data import CifarData
@@ -220,6 +221,12 @@ def test_another_run_in_the_folder(cifar: Path, whole: Path) -> None:
         run(cifar, whole, "--jsd", "--lr", "0.1")
 
 
+def test_two_runs_in_one_folder(cifar: Path, tmp_path: Path) -> None:
+    with held(tmp_path), pytest.raises(RuntimeError, match="another run is writing there"):
+        run(cifar, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_broken_checkpoint(cifar: Path, tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(b"no checkpoint")
     with pytest.raises(ValueError, match=r"last.pt: expected a checkpoint of this run, but it cannot be read"):
@@ -250,8 +257,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
     config = train.read(settings(cifar, tmp_path, "--save-minutes", "0"))
     trainer = Trainer(config, ALONE, lambda line: None)
-    inner = trainer._train_step
-    trainer._train_step = lambda images, labels: inner(images, labels) * (float("nan") if trainer.step == 6 else 1)
+    inner = trainer.train_step
+    trainer.train_step = lambda images, labels: inner(images, labels) * (float("nan") if trainer.step == 7 else 1)
     with pytest.raises(Diverged, match=r"loss: expected a number, got nan at step 7 of 18; the last checkpoint"):
         trainer.run()
     assert checkpoint.load(tmp_path)["run"]["step"] == 6

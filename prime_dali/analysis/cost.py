@@ -140,7 +140,7 @@ def _starter(
         if folder is not None:
             mean, std = config.statistics
             preset = "cifar" if config.is_cifar else "imagenet"
-            trainer.data._augment = official.Official(
+            trainer.data.augment = official.Official(
                 folder, preset, views=config.views, mean=mean, std=std, out_dtype=trainer.dtype
             ).to(ranks.device)
         batches = trainer.data.batches(0)
@@ -149,8 +149,7 @@ def _starter(
         def steps(count: int) -> float:
             begun = time.perf_counter()
             for _ in range(count):
-                trainer._train_step(*next(batches))
-                trainer.step += 1
+                trainer.train_step(*next(batches))
             if ranks.device.type == "cuda":
                 torch.cuda.synchronize(ranks.device)
             return time.perf_counter() - begun

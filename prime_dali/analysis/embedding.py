@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import _arguments
 from .._files import replacing
 from ..evaluation.corruptions import SIDES
 from . import features, samples
@@ -95,13 +94,7 @@ def run(options: argparse.Namespace) -> None:
         TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
             message names it.
     """
-    for name in ("samples", "batch"):
-        _arguments.integer(name, getattr(options, name), 1, 10**6)
-    _arguments.integer("workers", options.workers, 0, 1024)
-    for name in options.methods:
-        if name not in METHODS:
-            raise ValueError(_arguments.unknown("method", name, METHODS))
-    names = [name for name in METHODS if name in options.methods]
+    names = samples.checked(options, ("samples", "batch"), METHODS)
     images, numbers = _images(options)
     corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed)
     network = features.load(options, SIDES[images.kind])

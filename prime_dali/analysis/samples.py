@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="names all random draws; default: 0")
     add("--batch", type=int, default=50, help="images a forward pass; default: 50")
     add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that make corrupted images")
+
+
+def checked(options: argparse.Namespace, counts: Sequence[str], methods: Collection[str]) -> list[str]:
+    """The methods that were asked for, each once, in the order of ``methods``.
+
+    Raises:
+        TypeError, ValueError: An unknown method, or one of ``counts`` or ``workers`` out of its range.
+    """
+    for name in counts:
+        _arguments.integer(name, getattr(options, name), 1, 10**6)
+    _arguments.integer("workers", options.workers, 0, 1024)
+    for name in options.methods:
+        if name not in methods:
+            raise ValueError(_arguments.unknown("method", name, methods))
+    return [name for name in methods if name in options.methods]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
-from .. import _arguments
 from .._files import replacing
 from ..evaluation import benchmarks
 from ..evaluation.corruptions import SIDES
@@ -129,13 +128,7 @@ def run(options: argparse.Namespace) -> None:
     """
     from tqdm import tqdm
 
-    for name in ("images", "samples", "batch"):
-        _arguments.integer(name, getattr(options, name), 1, 10**6)
-    _arguments.integer("workers", options.workers, 0, 1024)
-    for name in options.methods:
-        if name not in METHODS:
-            raise ValueError(_arguments.unknown("method", name, METHODS))
-    names = [name for name in METHODS if name in options.methods]
+    names = samples.checked(options, ("images", "samples", "batch"), METHODS)
     images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
     corrupted = samples.Corruptions.of(
         images, options.corruptions, options.severities, options.seed, options.corrupted

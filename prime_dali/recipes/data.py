@@ -60,6 +60,9 @@ class CifarData:
 
     Order, crops and flips follow from the seed, the epoch and each image's number alone, and the processes take equal
     parts of every batch: a step sees the same images whatever their number.
+
+    Attributes:
+        augment: Makes normalised images of uint8 ``[N, 3, 32, 32]``, their numbers, the epoch and ``flip``.
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
@@ -72,11 +75,11 @@ class CifarData:
             raise ValueError(f"size: expected {SIDE} for CIFAR, got {config.size}")
         self.config, self.ranks, self.classes = config, ranks, train.classes
         self.steps = len(train.images) // config.batch
-        self._augment: Any = augmentation(config, out_dtype).to(ranks.device)
+        self.augment: Any = augmentation(config, out_dtype).to(ranks.device)
         self._plain = Plain(*config.statistics, out_dtype).to(ranks.device)
         if config.compile and config.method != "prime":  # PRIME is two kernels already
             mode = "reduce-overhead" if ranks.device.type == "cuda" else None
-            self._augment = torch.compile(self._augment, dynamic=False, mode=mode)
+            self.augment = torch.compile(self.augment, dynamic=False, mode=mode)
         border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
         self._images = torch.from_numpy(np.pad(train.images, border)).to(ranks.device)
         self._labels = torch.from_numpy(train.labels).to(ranks.device)
@@ -96,7 +99,7 @@ class CifarData:
                 index = numbers[part]
                 y, x = rows[part, None] + span, columns[part, None] + span
                 crops = self._images[index[:, None, None], y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
-                yield self._augment(crops, index, when, flip=flips[part]), self._labels[index]
+                yield self.augment(crops, index, when, flip=flips[part]), self._labels[index]
             epoch, place = epoch + 1, 0
 
     def _epoch(self, epoch: int) -> list[torch.Tensor]:
@@ -149,7 +152,7 @@ class FolderData:
         }  # fmt: skip
         finished = {"mean": mean, "std": std, "out_dtype": types.FLOAT16 if cuda else types.FLOAT}
         augmix = config.method == "augmix"
-        self._augment = augmentation(config, out_dtype).to(ranks.device) if augmix else None
+        self.augment = augmentation(config, out_dtype).to(ranks.device) if augmix else None
         raw = {"mean": None, "std": None, "out_dtype": types.UINT8}
         self._train = Loader(
             train_pipeline(
@@ -175,9 +178,9 @@ class FolderData:
         while True:
             epoch = self._train.epoch
             for images, labels, index in self._train:
-                if self._augment is not None:
+                if self.augment is not None:
                     assert isinstance(images, torch.Tensor)
-                    yield self._augment(images, index, epoch), labels
+                    yield self.augment(images, index, epoch), labels
                 else:
                     views = torch.cat(images) if isinstance(images, tuple) else images
                     yield views.to(self._dtype), labels

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from .._files import Report, replacing
+from .._files import Report, held, replacing
 from . import checkpoint, networks, replay
 from .config import FREE, TrainConfig
 from .data import CifarData, FolderData
@@ -132,12 +132,8 @@ class Trainer:
         Raises:
             Diverged: The loss is NaN or infinite; the last checkpoint stays.
             OSError: A checkpoint or the log cannot be written.
+            RuntimeError: Another run is writing in the folder.
         """
-        if self.ranks.first:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with replacing(self.folder / checkpoint.CONFIG) as temporary:
-                temporary.write_text(yaml.safe_dump(self.config.plain(), sort_keys=False))
-            self._log = checkpoint.Log(self.folder, self.step)
         with self._signals(), self._outputs():
             return self._run()
 
@@ -146,8 +142,7 @@ class Trainer:
         self.network.train()
         saved = started = time.monotonic()
         while self.step < self.total:
-            self._losses.append(self._train_step(*next(batches)))
-            self.step += 1
+            self._losses.append(self.train_step(*next(batches)))
             epoch, rest = divmod(self.step, self.steps)
             if rest and self.step % config.log_every:
                 continue
@@ -172,7 +167,8 @@ class Trainer:
         loss.backward()
         return loss.detach()
 
-    def _train_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def train_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """One step of :meth:`run`, on a batch of ``data.batches()``; returns the loss, a scalar on the device."""
         if self._replays:
             if self._replayed is None:
                 self._replayed = replay.Replayed(self._gradients, self.network, images, labels)
@@ -183,7 +179,8 @@ class Trainer:
         if self.config.clip:
             nn.utils.clip_grad_norm_(self._parameters, self.config.clip)
         self.optimizer.step()
-        if self.step + 1 < self.total:
+        self.step += 1
+        if self.step < self.total:
             self.schedule.step()
         return loss
 
@@ -295,11 +292,18 @@ class Trainer:
 
     @contextlib.contextmanager
     def _outputs(self) -> Iterator[None]:
-        """The progress bar and TensorBoard's file, of the first process."""
+        """The folder, its files, the progress bar and TensorBoard's file, of the first process."""
         with contextlib.ExitStack() as stack:
-            if self.ranks.first and self.progress is not None:
+            if not self.ranks.first:
+                yield
+                return
+            stack.enter_context(held(self.folder))
+            with replacing(self.folder / checkpoint.CONFIG) as temporary:
+                temporary.write_text(yaml.safe_dump(self.config.plain(), sort_keys=False))
+            self._log = checkpoint.Log(self.folder, self.step)
+            if self.progress is not None:
                 self._bar = stack.enter_context(self.progress(total=self.total, initial=self.step, unit="step"))
-            if self.ranks.first and self.config.tensorboard:
+            if self.config.tensorboard:
                 from torch.utils.tensorboard import SummaryWriter
 
                 self._curves = stack.enter_context(
