@@ -9,17 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import needs_gpu
 from PIL import Image
 
 pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 
 from prime_dali._files import held
-from prime_dali.recipes import checkpoint, networks, train
+from prime_dali.recipes import checkpoint, networks, replay, train
 from prime_dali.recipes.config import TrainConfig, defaults
 from prime_dali.recipes.data import CifarData
 from prime_dali.recipes.ranks import Ranks
@@ -198,6 +201,56 @@ def test_killed_and_continued(cifar: Path, whole: Path, tmp_path: Path) -> None:
         [],
         [p.name for p in tmp_path.glob(".last-*")],
     )
+
+
+@needs_gpu
+@pytest.mark.timeout(400)
+def test_killed_and_continued_on_a_gpu(cifar: Path, tmp_path: Path) -> None:
+    """Compiled, in bfloat16, with the step as a CUDA graph."""
+    words = [sys.executable, "-m", "prime_dali.cli", "train", "--data", str(cifar), "--batch", "20", "--epochs", "3"]
+    words += ["--log-every", "1", "--device", "cuda", "--out"]
+    subprocess.run([*words, str(tmp_path / "whole")], check=True, stdout=subprocess.DEVNULL)
+    out = tmp_path / "killed"
+    process = subprocess.Popen([*words, str(out), "--save-minutes", "0"], stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (out / "last.pt").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    subprocess.run([*words, str(out)], check=True, stdout=subprocess.DEVNULL)
+    assert losses(out) == losses(tmp_path / "whole")
+
+
+@needs_gpu
+def test_a_replayed_step_is_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses and weights of steps replayed as a CUDA graph and of steps that are not, to the bit."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10)
+    ).cuda()
+    images = torch.rand(5, 16, 3, 8, 8, device="cuda")
+    labels = torch.randint(10, (5, 16), device="cuda")
+    found = []
+    for replayed in (False, True):
+        copy = deepcopy(network)
+        optimizer = torch.optim.SGD(copy.parameters(), lr=0.1, momentum=0.9)
+        gradients = partial(_gradients, copy)
+        step = replay.Replayed(gradients, copy, images[0], labels[0]) if replayed else gradients
+        numbers = []
+        for x, y in zip(images, labels, strict=True):
+            if not replayed:
+                optimizer.zero_grad()
+            numbers.append(step(x, y).item())
+            optimizer.step()
+        found.append((numbers, copy.state_dict()))
+    (numbers, state), (others, other) = found
+    assert numbers == others
+    assert all(torch.equal(state[name], other[name]) for name in state)
+
+
+def _gradients(network: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    loss = torch.nn.functional.cross_entropy(network(images), labels)
+    loss.backward()
+    return loss.detach()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
