@@ -40,8 +40,8 @@ class Settings:
     """New, empty, or of an earlier run with the same settings."""
     config: PrimeConfig
     copies: int
-    """Of each image, 1 to 10,000. Copy ``k`` of image ``i`` is what online training draws for index ``i`` in epoch
-    ``k``: ``prime_dali.sample(config, [i], size=..., seed=seed, epoch=k)``."""
+    """Of each image, 1 to 10,000. Copy ``k`` of image ``i`` has the draws of index ``i`` in epoch ``k``:
+    ``prime_dali.sample(config, [i], size=..., seed=seed, epoch=k)``."""
     seed: int = 0
     cifar: int | None = None
     """10 or 100: the source is CIFAR, and the destination its binary version, the clean images among the copies."""
@@ -210,6 +210,7 @@ def orientation(path: Path) -> int:
 
     try:
         with Image.open(path) as image:
+            image.load()  # of a TIFF file Pillow turns the pixels then, and takes the tag away
             return int(image.getexif().get(_ORIENTATION, 1))
     except (SyntaxError, ValueError, TypeError, struct.error):  # who shows the image cannot read that either
         return 1

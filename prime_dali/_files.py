@@ -8,9 +8,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 PHOTO_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 Report = Callable[[str], None]
@@ -40,24 +44,40 @@ def find_photos(paths: list[Path]) -> list[Path]:
     return found
 
 
-def read_photo(path: Path, size: int | None) -> NDArray[np.uint8]:
-    """The centre square of a photograph, resized: RGB uint8 ``[size, size, 3]``; None: all of it, ``[H, W, 3]``.
+def rgb(image: Image.Image) -> Image.Image:
+    """The picture as RGB, 8 bits a channel: of an animation the first; transparent pixels have the colors kept there.
 
     Raises:
-        PhotoError: The file is no image that Pillow reads.
+        ValueError: It has more than 8 bits a channel, which Pillow would clamp, not scale.
+    """
+    if image.mode[0] in "IF":  # I;16, I, F
+        raise ValueError(f"expected 8 bits a channel, got Pillow's mode {image.mode}")
+    return image.convert("RGB")
+
+
+def read_photo(path: Path, size: int | None, *, turn: bool = False) -> NDArray[np.uint8]:
+    """The centre square of a photograph, resized: RGB uint8 ``[size, size, 3]``; None: all of it, ``[H, W, 3]``.
+
+    Args:
+        path: The file.
+        size: Pixels, or None.
+        turn: Turn it as EXIF says, so that it stands upright.
+
+    Raises:
+        PhotoError: The file is no image that Pillow reads, or has more than 8 bits a channel.
     """
     from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as image:
-            image = image.convert("RGB")
+            image = rgb(ImageOps.exif_transpose(image) if turn else image)
             return np.asarray(image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise PhotoError(f"{path}: not a readable image ({error})") from error
 
 
 def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> dict[Path, NDArray[np.uint8]]:
-    """The centre square of each photograph, uint8 ``[size, size, 3]``, by its path.
+    """The centre square of each photograph, upright, uint8 ``[size, size, 3]``, by its path.
 
     Args:
         paths: Files.
@@ -71,7 +91,7 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
     good: dict[Path, NDArray[np.uint8]] = {}
     for path in paths:
         try:
-            good[path] = read_photo(path, size)
+            good[path] = read_photo(path, size, turn=True)
         except PhotoError as error:
             if on_error == "fail":
                 raise

@@ -211,6 +211,9 @@ def _write_again(file: Path, out: Path) -> None:
         raise FileExistsError(f"{out}: expected a name that is not taken")
     made, pixels = _find(file), remake(file)
     manifest = made.manifest
+    suffixes = {"png": (".png",), "jpeg": (".jpg", ".jpeg")}[manifest["format"]]
+    if out.suffix.lower() not in suffixes:
+        raise ValueError(f"destination: expected a name that ends in {' or '.join(suffixes)}, got {out}")
     orientation = 1
     if manifest["cifar"] is None:
         orientation = _copies.orientation(Path(manifest["source"]["path"]) / made.entry["source"])

@@ -68,6 +68,13 @@ def main(argv: list[str]) -> None:
     if out is None and options.html is None:
         out = Path("out/gallery.png")
     found = find_photos(options.photos) if options.photos else demo.shipped_photos()
+    for name, path, suffixes in (("out", out, (".png",)), ("html", options.html, (".html", ".htm"))):
+        if path is None:
+            continue
+        if path.suffix.lower() not in suffixes or path.is_dir():
+            raise ValueError(f"{name}: expected the name of a file that ends in {suffixes[0]}, got {path}")
+        if path.resolve() in {photo.resolve() for photo in found}:
+            raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
     photos = read_photos(found, options.size, options.on_error, print)
     if out is not None:
         save_gallery(list(photos.values()), config, out, seed=options.seed, figure=options.figure)
@@ -208,4 +215,4 @@ def _grid(rows: int, columns: int, extra: float) -> tuple[Figure, Any]:
 
 def _save(figure: Figure, path: Path) -> None:
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=130)
+        figure.savefig(temporary, dpi=130, format="png")

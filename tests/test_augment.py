@@ -207,6 +207,27 @@ def test_jpeg_size_and_orientation(source: Path, tmp_path: Path) -> None:
     assert again.read_bytes() == (out / "cat" / "turned-0.jpg").read_bytes()
 
 
+def test_a_tiff_is_turned_once(source: Path, tmp_path: Path) -> None:
+    """Pillow turns its pixels when it loads it, so the copy must not say that it is to be turned."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(astronaut()).resize((80, 50)).save(source / "cat" / "turned.tif", exif=exif)
+    out = tmp_path / "out"
+    command = ["augment", str(source), str(out), "--copies", "1", "--alpha", "0", "--workers", "1", "--device", "cpu"]
+    assert cli.main(command) == 0
+    with Image.open(out / "cat" / "turned-0.png") as image:
+        assert image.size == (50, 80)
+        assert 0x0112 not in image.getexif()
+
+
+def test_sixteen_bits_are_refused(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    Image.fromarray(np.linspace(0, 65535, 40 * 40).reshape(40, 40).astype(np.uint16)).save(source / "cat" / "deep.png")
+    assert cli.main(["augment", str(source), str(tmp_path / "out"), "--copies", "1", "--device", "cpu"]) == 1
+    assert (
+        "deep.png: not a readable image (expected 8 bits a channel, got Pillow's mode I;16)" in capsys.readouterr().err
+    )
+
+
 def write_cifar(folder: Path, classes: int, images: np.ndarray, labels: np.ndarray) -> Path:
     """Class folders: what read_cifar takes for any number of classes."""
     for part, count in (("train", len(images)), ("test", 4)):

@@ -231,3 +231,20 @@ def test_page_in_a_browser(page: Path, browser: Any) -> None:
         assert shown() == names
         assert count.text == f"{len(names)} of 3 images"
     assert browser.get_log("browser") == []
+
+
+def test_names_of_files_to_write(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    own = next(iter(sorted(photos.rglob("*.png"))), None) or next(iter(sorted(photos.rglob("*.jpg"))))
+    taken = tmp_path / "taken.png"
+    with Image.open(own) as image:
+        image.save(taken)
+    before = taken.read_bytes()
+    for arguments, message in (
+        (["--out", str(tmp_path / "sheet")], "out: expected the name of a file that ends in .png"),
+        (["--html", str(tmp_path / "page.png")], "html: expected the name of a file that ends in .html"),
+        (["--out", str(taken)], "out: expected a new file, got one of the photographs"),
+    ):
+        assert cli.main(["gallery", str(taken), "--size", "32", *arguments]) == 1
+        assert message in capsys.readouterr().err
+    assert taken.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [taken]

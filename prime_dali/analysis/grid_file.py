@@ -239,5 +239,9 @@ def assignments(argument: str, words: Iterable[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise ValueError(f"{argument}: expected NAME=VALUE, got {word!r}")
-        out[name.replace("_", "-") if argument == "--evaluate" else name.replace("-", "_")] = yaml.safe_load(value)
+        try:
+            content = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"{argument}: expected a value in YAML, got {word!r}") from None
+        out[name.replace("_", "-") if argument == "--evaluate" else name.replace("-", "_")] = content
     return out

@@ -96,6 +96,7 @@ def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
         f"{sum(row.measured for row in table)} runs, {len(done)} finished; where a run says no other:"
         f" {DATASETS[config.recipe]}, {config.network}, {config.method}, {config.epochs} epochs, batch {config.batch}, "
         f"{'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, seed {config.seed}",
+        *([f"a trial: at most {config.limit_steps} steps an epoch"] if config.limit_steps else []),
         "one run each: differences within the spread over seeds mean nothing",
     ]
     for settings in {json.dumps([row.results["settings"][k] for k in ("hardware", "precision")]) for row in done}:

@@ -86,9 +86,12 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
     if options.list:
         for number, one in enumerate(grid.runs):
             if one in chosen:
+                grid.config(one)  # a setting that is none is an error here too
                 print(f"{number}  {one.name}  ({state(grid, one)})  {json.dumps(dict(one.settings))}")
         return
     grid_file.check(grid, [] if options.collect else chosen)
+    if not options.collect:
+        _check_finished(grid, chosen)
     try:
         if not options.collect:
             execute(grid, chosen)
@@ -135,6 +138,19 @@ def _lasting(grid: Grid, one: Run) -> dict[str, Any]:
     return {name: value for name, value in grid.config(one).plain().items() if name not in FREE}
 
 
+def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
+    """Refuse to go on with runs that were finished with other settings, before a table is written without them."""
+    for one in chosen:
+        path = grid.out / one.name / FINISHED
+        old = json.loads(path.read_text()).get("settings", {}) if path.exists() else {}
+        differ = [f"{name}: {old[name]!r}, now {value!r}" for name, value in _lasting(grid, one).items()
+                  if old and old.get(name) != value]  # fmt: skip
+        if differ:
+            raise ValueError(
+                f"out: expected a folder of the same runs, got {path.parent} finished with {'; '.join(differ)}"
+            )
+
+
 def execute(grid: Grid, chosen: Sequence[Run]) -> None:
     """Train and evaluate the runs that are not finished, each in processes of its own.
 
@@ -156,7 +172,8 @@ def execute(grid: Grid, chosen: Sequence[Run]) -> None:
                 print(f"{one.name}: {error}", file=sys.stderr, flush=True)
     if failed:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-        raise RuntimeError(f"{len(failed)} of {len(chosen)} runs failed, the others are finished: {reasons}")
+        others = ", the others are finished" if len(failed) < len(chosen) else ""
+        raise RuntimeError(f"{len(failed)} of {len(chosen)} runs failed{others}: {reasons}")
 
 
 def _execute(grid: Grid, one: Run, children: Children) -> None:

@@ -56,7 +56,8 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
 def _check_manifest(folder: Path, k: int) -> None:
     """Where ``prime-dali augment`` has made the folder, it must have made ``k`` copies."""
     manifest = folder / "manifest.json"
-    made = json.loads(manifest.read_text()).get("copies", k) if manifest.is_file() else k
+    content = json.loads(manifest.read_text()) if manifest.is_file() else {}
+    made = content.get("copies", k) if isinstance(content, dict) else k
     if made != k:
         raise ValueError(f"copies: expected a folder with {k} of each image, got {folder} with {made}")
 
@@ -98,7 +99,9 @@ ANALYSIS = grids.Analysis(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     grids.add_arguments(parser, ANALYSIS)
-    parser.add_argument("--copies", nargs="+", metavar="K=DIR", help="a training folder with K copies of each image")
+    parser.add_argument(
+        "--copies", nargs="+", action="extend", metavar="K=DIR", help="a training folder with K copies of each image"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -109,10 +112,12 @@ def run(options: argparse.Namespace) -> None:
 def _copies(words: Sequence[str] | None) -> dict[str, Any]:
     if not words:
         return {}
-    out = {}
+    out: dict[int, str] = {}
     for word in words:
         k, equals, folder = word.partition("=")
         if not equals or not k.isdecimal() or not folder:
             raise ValueError(f"copies: expected K=DIR, got {word!r}")
+        if int(k) in out:
+            raise ValueError(f"copies: expected one folder for each K, got two for {k}: {out[int(k)]} and {folder}")
         out[int(k)] = folder
     return {"copies": out}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from .. import _arguments
-from .._files import PhotoError, find_photos
+from .._files import PhotoError, find_photos, rgb
 from ..config import preset
 from ..evaluation import benchmarks, corruptions, distortions
 from ..evaluation.corrupt import read_224
@@ -86,6 +87,13 @@ class Photos:
         path = self.files[number]
         return str(path if self.root is None else path.relative_to(self.root))
 
+    def digest(self, numbers: Sequence[int]) -> str:
+        """SHA-256 of these files."""
+        found = hashlib.sha256()
+        for number in numbers:
+            found.update(hashlib.sha256(self.files[number].read_bytes()).digest())
+        return found.hexdigest()
+
     def label(self, number: int) -> str:
         """Name of the class folder; empty for a photograph in none."""
         folder = self.files[number].parent
@@ -109,6 +117,10 @@ class CifarImages:
     def name(self, number: int) -> str:
         """The number."""
         return str(number)
+
+    def digest(self, numbers: Sequence[int]) -> str:
+        """SHA-256 of these images."""
+        return hashlib.sha256(self.data.images[list(numbers)].tobytes()).hexdigest()
 
     def label(self, number: int) -> str:
         """Name of the class."""
@@ -220,7 +232,7 @@ class Corruptions:
             path = path.with_name(f"{path.name}.JPEG")  # as prime-dali corrupt names them
         try:
             with Image.open(path) as image:
-                pixels = np.asarray(image.convert("RGB"))
+                pixels = np.asarray(rgb(image))
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"{path}: expected the corrupted {self.images.name(number)}, no such file"

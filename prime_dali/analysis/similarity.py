@@ -144,7 +144,8 @@ def run(options: argparse.Namespace) -> None:
         for name in names
     }
     settings = {
-        "images": [images.name(number) for number in numbers], "seed": options.seed, "samples": options.samples,
+        "images": [images.name(number) for number in numbers], "images_sha256": images.digest(numbers),
+        "seed": options.seed, "samples": options.samples,
         "methods": names, "corruptions": list(corrupted.names), "severities": list(corrupted.severities),
         "kind": images.kind, "corrupted": _origin(options.corrupted, images), "backbone": network.about(),
     }  # fmt: skip

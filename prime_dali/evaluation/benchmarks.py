@@ -20,6 +20,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 from torchvision.transforms import v2
 
 from .. import _arguments
+from .._files import rgb
 from ..recipes import cifar
 from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
@@ -145,7 +146,7 @@ class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
             with _opened(file) as image:
                 if self.pictures.resize is None:
                     _check_size(file, image.size, side)
-                return self.transform(image.convert("RGB")), label, ""
+                return self.transform(rgb(image)), label, ""
         except ValueError as error:
             return torch.zeros(3, side, side, dtype=torch.uint8), label, str(error)
 

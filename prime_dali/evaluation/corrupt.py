@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _jobs
-from .._files import PHOTO_SUFFIXES, PhotoError
+from .._files import PHOTO_SUFFIXES, PhotoError, rgb
 from ..recipes.cifar import SIDE, read_cifar
 from . import corruptions, distortions
 from .names import SEVERITIES
@@ -258,7 +258,7 @@ def read_224(path: Path) -> NDArray[np.uint8]:
             short = min(image.size)
             width, height = (int(256 * side / short) for side in image.size)
             left, top = round((width - 224) / 2), round((height - 224) / 2)
-            resized = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+            resized = rgb(image).resize((width, height), Image.Resampling.BILINEAR)
             return np.asarray(resized.crop((left, top, left + 224, top + 224)))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise PhotoError(f"{path}: not a readable image ({error})") from error

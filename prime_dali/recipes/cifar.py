@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import PHOTO_SUFFIXES
+from .._files import PHOTO_SUFFIXES, rgb
 
 SIDE = 32
 _NOT_THERE = """expected CIFAR-{classes} as one of
@@ -158,7 +158,7 @@ def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
             with Image.open(path) as image:
                 if image.size != (SIDE, SIDE):
                     raise ValueError(f"expected {SIDE} x {SIDE} pixels, got {image.width} x {image.height}")
-                images[i] = np.asarray(image.convert("RGB"))
+                images[i] = np.asarray(rgb(image))
         except (OSError, ValueError, SyntaxError) as error:
             raise ValueError(f"{path}: {error}") from error
     return _checked(folder, images, [label for _, label in paths], here)
