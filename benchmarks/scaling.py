@@ -41,6 +41,10 @@ def measure(processes: int, options: argparse.Namespace) -> list[float]:
         if done.returncode:
             raise RuntimeError("\n".join(done.stdout.splitlines()[-15:]))
         rates = [line["images_per_second"] for line in read_log(Path(folder)) if "images_per_second" in line]
+    if len(rates) < 2:
+        raise RuntimeError(
+            f"expected more than one line of the log, got {len(rates)}: --steps is too small for --batch"
+        )
     return rates[1:]
 
 

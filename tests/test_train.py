@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -272,6 +273,44 @@ def test_another_run_in_the_folder(cifar: Path, whole: Path) -> None:
         ValueError, match=r"out: expected an empty folder or one of the same run, got .* lr: 0.2, now 0.1"
     ):
         run(cifar, whole, "--jsd", "--lr", "0.1")
+
+
+def test_other_data_than_the_run_began_with(cifar: Path, whole: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(cifar, tmp_path / "other")
+    records = np.fromfile(other / "data_batch_1.bin", np.uint8).reshape(-1, 3073)
+    records[0, 0] = (records[0, 0] + 1) % 10  # a label
+    records.tofile(other / "data_batch_1.bin")
+    run_folder = shutil.copytree(whole, tmp_path / "run")
+    with pytest.raises(
+        ValueError, match=r"data: expected the images and classes that the run began with, got others in"
+    ):
+        run(other, run_folder, "--jsd")
+    moved = shutil.copytree(cifar, tmp_path / "moved")
+    assert run(moved, run_folder, "--jsd").step == 18
+
+
+def test_a_run_that_another_one_overtook(cifar: Path, tmp_path: Path) -> None:
+    late = Trainer(train.read(settings(cifar, tmp_path)), ALONE, lambda line: None)
+    run(cifar, tmp_path)
+    before = (tmp_path / "last.pt").read_bytes(), (tmp_path / "log.jsonl").read_bytes()
+    with pytest.raises(RuntimeError, match="another run has written there meanwhile; start again"):
+        late.run()
+    assert ((tmp_path / "last.pt").read_bytes(), (tmp_path / "log.jsonl").read_bytes()) == before
+
+
+def test_files_and_recipes_on_the_command_line(tmp_path: Path) -> None:
+    """What the command line says counts, wherever a file stands; the recipe's defaults are those of the recipe."""
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text("recipe: in100\nseed: 5\n")
+    two.write_text("lr: 0.125\nseed: 6\n")
+    paths = ["--data", "d", "--out", "o"]
+    found = train.read([*paths, "--seed", "2", "--config", str(one), "--config", str(two)])
+    assert (found.recipe, found.size, found.stem, found.seed, found.lr) == ("in100", 224, "imagenet", 2, 0.125)
+    with pytest.raises(SystemExit, match="2"):  # its defaults would not be that recipe's
+        train.read([*paths, "--recip", "in100"])
+    two.write_text("lr: [1\n")
+    with pytest.raises(ValueError, match=r"config: expected YAML in .*two.yaml"):
+        train.read([*paths, "--config", str(two)])
 
 
 def test_two_runs_in_one_folder(cifar: Path, tmp_path: Path) -> None:

@@ -56,6 +56,15 @@ def load(folder: Path) -> dict[str, Any] | None:
     return content
 
 
+def written(folder: Path) -> tuple[int, int] | None:
+    """What tells one checkpoint of a folder from the next: when it was written and its size; None if there is none."""
+    try:
+        found = (folder / CHECKPOINT).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 class Log:
     """Lines of JSON, each with the number of the step after which it was written."""
 

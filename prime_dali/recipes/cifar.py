@@ -104,15 +104,17 @@ def _python(folder: Path, part: tuple[int, bool]) -> Cifar:
     for name in _PYTHON_FILES[part]:
         content = _unpickle(folder / name)
         try:
-            images.append(np.asarray(content[b"data"], np.uint8).reshape(-1, 3, SIDE, SIDE))
+            pixels = np.asarray(content[b"data"])
+            if pixels.dtype != np.uint8:
+                raise ValueError(f"expected uint8, got {pixels.dtype}")
+            images.append(pixels.reshape(-1, 3, SIDE, SIDE))
             labels += content[key]
         except (KeyError, ValueError) as error:
             raise ValueError(f"{folder / name}: not a file of CIFAR-{classes} ({error})") from error
     meta, names = _NAMES[classes]
-    known = _unpickle(folder / meta)[names.encode()] if (folder / meta).is_file() else None
-    return _checked(
-        folder, np.concatenate(images).transpose(0, 2, 3, 1), labels, [n.decode() for n in known] if known else classes
-    )
+    known = _unpickle(folder / meta).get(names.encode()) if (folder / meta).is_file() else None
+    named = [name.decode() for name in known] if known else classes
+    return _checked(folder, np.concatenate(images).transpose(0, 2, 3, 1), labels, _named(folder / meta, named, classes))
 
 
 def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
@@ -130,7 +132,7 @@ def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
     meta = folder / BINARY_NAMES[classes]
     names = meta.read_text().split() if meta.is_file() else classes
     images = records[:, head:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    return _checked(folder, images, records[:, head - 1], names)
+    return _checked(folder, images, records[:, head - 1], _named(meta, names, classes))
 
 
 def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
@@ -162,6 +164,12 @@ def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
         except (OSError, ValueError, SyntaxError) as error:
             raise ValueError(f"{path}: {error}") from error
     return _checked(folder, images, [label for _, label in paths], here)
+
+
+def _named(file: Path, names: Any, classes: int) -> Any:
+    if not isinstance(names, int) and len(names) != classes:
+        raise ValueError(f"{file}: expected {classes} names of classes, got {len(names)}")
+    return names
 
 
 def _checked(folder: Path, images: Any, labels: Any, names: Any) -> Cifar:

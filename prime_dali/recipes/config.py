@@ -48,7 +48,7 @@ class TrainConfig:
     mixing: Annotated[Literal["paper", "official", "none"], "PRIME: chains and weights"] = "paper"
     alpha: Annotated[float, "PRIME: scale of every amplitude"] = 1.0
     width: Annotated[int, "PRIME and AugMix: chains"] = 3
-    depth: Annotated[int, "PRIME and AugMix: slots of a chain"] = 3
+    depth: Annotated[int, "PRIME: slots of a chain (AugMix draws 1 to 3)"] = 3
     primitives: Annotated[tuple[str, ...], "PRIME: those in use"] = ("spectral", "spatial", "color")
     severity: Annotated[int, "AugMix: 3 for CIFAR, 1 for ImageNet"] = 3
 

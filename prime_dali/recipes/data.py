@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ class CifarData:
     parts of every batch: a step sees the same images whatever their number.
 
     Attributes:
+        identity: Tells these images and classes from others; a run continues with the same ones.
         augment: Makes normalised images of uint8 ``[N, 3, 32, 32]``, their numbers, the epoch and ``flip``.
     """
 
@@ -81,6 +83,8 @@ class CifarData:
             mode = "reduce-overhead" if ranks.device.type == "cuda" else None
             self.augment = torch.compile(self.augment, dynamic=False, mode=mode)
         border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
+        digest = hashlib.sha256(train.images.tobytes() + train.labels.tobytes() + "\n".join(train.classes).encode())
+        self.identity: str | None = digest.hexdigest()
         self._images = torch.from_numpy(np.pad(train.images, border)).to(ranks.device)
         self._labels = torch.from_numpy(train.labels).to(ranks.device)
         self._test = test
@@ -170,6 +174,7 @@ class FolderData:
                 resize=config.resize or config.size, **finished, **common,
             )
         )  # fmt: skip
+        self.identity: str | None = None  # the loader's state says which images they are
         self.steps = len(self._train)
         self._dtype = out_dtype
 

@@ -30,7 +30,7 @@ def parser(recipe: str = "cifar10", method: str = "prime") -> Any:
         raise ImportError("training needs jsonargparse: pip install 'prime-dali[train]'") from error
     p = ArgumentParser(
         prog="prime-dali train", description="Train a classifier by one of the paper's recipes.", epilog=_EPILOG,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
     p.add_argument("--config", action="config", help="a file of settings (YAML)")
     chosen, types = defaults(recipe, method), typing.get_type_hints(TrainConfig, include_extras=True)
@@ -55,16 +55,21 @@ def read(argv: list[str] | None = None) -> TrainConfig:
         TypeError, ValueError: A setting out of its range.
     """
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--config", action="append", default=[])
+    files, rest = first.parse_known_args(argv)
+    # Files first: what the command line says counts, wherever a file is named.
+    words = [*(word for path in files.config for word in ("--config", path)), *rest]
     first.add_argument("--recipe")
     first.add_argument("--method")
-    first.add_argument("--config")
-    early, _ = first.parse_known_args(argv)
-    from_file = _file(early.config) if early.config else {}
-    recipe = early.recipe or from_file.get("recipe", "cifar10")
-    method = early.method or from_file.get("method", "prime")
+    early, _ = first.parse_known_args(rest)
+    from_files: dict[str, Any] = {}
+    for path in files.config:
+        from_files |= _file(path)
+    recipe = early.recipe or from_files.get("recipe", "cifar10")
+    method = early.method or from_files.get("method", "prime")
     # The whole parser says what is wrong with an unknown name; as its default it would go unnoticed.
-    known = recipe in RECIPES and method in typing.get_args(METHODS)
-    settings = parser(recipe, method).parse_args(argv) if known else parser().parse_args(argv)
+    known = recipe in list(RECIPES) and method in typing.get_args(METHODS)
+    settings = parser(recipe, method).parse_args(words) if known else parser().parse_args(words)
     return configured(settings)
 
 
@@ -80,7 +85,10 @@ def _file(path: str) -> dict[str, Any]:
     import yaml
 
     with open(path) as file:
-        content = yaml.safe_load(file)
+        try:
+            content = yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise ValueError(f"config: expected YAML in {path}: {' '.join(str(error).split())}") from None
     return content if isinstance(content, dict) else {}
 
 

@@ -65,6 +65,7 @@ class Trainer:
         self.folder = Path(config.out)
         if config.batch % ranks.world:
             raise ValueError(f"batch: expected a multiple of the {ranks.world} processes, got {config.batch}")
+        self._written = checkpoint.written(self.folder)
         state = checkpoint.load(self.folder)
         if state is not None:
             _check_same(state["config"], config.plain(), self.folder)
@@ -93,7 +94,7 @@ class Trainer:
         if state is not None:
             self._restore(state)
         self._model, self._loss = self._compiled()
-        self._stopping = False
+        self._stopping, self._lr = False, 0.0
         # Small images need so little of a GPU that the host cannot launch the kernels fast enough.
         self._replays = config.is_cifar and config.compile and ranks.world == 1 and ranks.device.type == "cuda"
         self._replayed: replay.Replayed | None = None
@@ -157,7 +158,7 @@ class Trainer:
             if stop:
                 break
             started = time.monotonic()
-        return Result(self.step == self.total, self.step, self.accuracy, self.seconds)
+        return Result(self.step >= self.total, self.step, self.accuracy, self.seconds)
 
     def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss; the gradients are in the parameters."""
@@ -180,6 +181,7 @@ class Trainer:
             nn.utils.clip_grad_norm_(self._parameters, self.config.clip)
         self.optimizer.step()
         self.step += 1
+        self._lr = self.optimizer.param_groups[0]["lr"]  # of this step
         if self.step < self.total:
             self.schedule.step()
         return loss
@@ -201,7 +203,7 @@ class Trainer:
                 )
         self._losses = []
         self._line(
-            loss=sum(numbers) / len(numbers), lr=self.optimizer.param_groups[0]["lr"],
+            loss=sum(numbers) / len(numbers), lr=self._lr,
             images_per_second=len(numbers) * self.config.batch / elapsed,
         )  # fmt: skip
         if self._bar is not None:
@@ -255,15 +257,21 @@ class Trainer:
             random["cuda"] = torch.cuda.get_rng_state(self.ranks.device)
         run = {
             "step": self.step, "seconds": self.seconds, "accuracy": self.accuracy, "data": own, "random": random,
+            "images": self.data.identity,
             "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(),
         }  # fmt: skip
         content = networks.checkpoint(
             self.classifier, config=self.config.plain(), epoch=self.step / self.steps, run=run
         )
         checkpoint.save(self.folder, content)
+        self._written = checkpoint.written(self.folder)
 
     def _restore(self, state: dict[str, Any]) -> None:
         run = state["run"]
+        if run.get("images") != self.data.identity:
+            raise ValueError(
+                f"data: expected the images and classes that the run began with, got others in {self.config.data}"
+            )
         self.network.load_state_dict(state["model"])
         self.optimizer.load_state_dict(run["optimizer"])
         self.schedule.load_state_dict(run["schedule"])
@@ -298,6 +306,8 @@ class Trainer:
                 yield
                 return
             stack.enter_context(held(self.folder))
+            if checkpoint.written(self.folder) != self._written:
+                raise RuntimeError(f"{self.folder}: another run has written there meanwhile; start again")
             with replacing(self.folder / checkpoint.CONFIG) as temporary:
                 temporary.write_text(yaml.safe_dump(self.config.plain(), sort_keys=False))
             self._log = checkpoint.Log(self.folder, self.step)
