@@ -22,14 +22,20 @@ def device(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of these tests: none loads a native operator that somebody has built here before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIME_DALI_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def plugin(cache: None) -> Path:
     """The native operator, compiled from these sources and loaded."""
     dali = pytest.importorskip("prime_dali.dali", reason="NVIDIA DALI is not installed", exc_type=ImportError)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIME_DALI_CACHE", str(tmp_path_factory.mktemp("plugin")))
-        dali.load_plugin()
-        yield dali.plugin_path()
+    dali.load_plugin()
+    return dali.plugin_path()
 
 
 def make_images(count: int, height: int, width: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
