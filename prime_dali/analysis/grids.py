@@ -20,7 +20,7 @@ import yaml
 
 from .._files import replacing
 from ..recipes import checkpoint
-from ..recipes.config import FREE
+from ..recipes.config import FREE, differences
 from ..recipes.train import INTERRUPTED
 from . import grid_file, grid_tables
 from .grid_file import Grid, Run
@@ -142,9 +142,8 @@ def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
     """Refuse to go on with runs that were finished with other settings, before a table is written without them."""
     for one in chosen:
         path = grid.out / one.name / FINISHED
-        old = json.loads(path.read_text()).get("settings", {}) if path.exists() else {}
-        differ = [f"{name}: {old[name]!r}, now {value!r}" for name, value in _lasting(grid, one).items()
-                  if old and old.get(name) != value]  # fmt: skip
+        old = json.loads(path.read_text()).get("settings") if path.exists() else None
+        differ = differences(old, grid.config(one).plain()) if old else []
         if differ:
             raise ValueError(
                 f"out: expected a folder of the same runs, got {path.parent} finished with {'; '.join(differ)}"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from .. import _arguments
+from .._copies import sha256
 from .._files import PhotoError, find_photos, rgb
 from ..config import preset
 from ..evaluation import benchmarks, corruptions, distortions
@@ -88,11 +89,8 @@ class Photos:
         return str(path if self.root is None else path.relative_to(self.root))
 
     def digest(self, numbers: Sequence[int]) -> str:
-        """SHA-256 of these files."""
-        found = hashlib.sha256()
-        for number in numbers:
-            found.update(hashlib.sha256(self.files[number].read_bytes()).digest())
-        return found.hexdigest()
+        """SHA-256 of the SHA-256 of these files."""
+        return hashlib.sha256("".join(sha256(self.files[number]) for number in numbers).encode()).hexdigest()
 
     def label(self, number: int) -> str:
         """Name of the class folder; empty for a photograph in none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -131,6 +132,13 @@ class TrainConfig:
 
 # Settings that may differ between a run and its continuation: where things are and how fast, not what comes out.
 FREE = frozenset({"data", "out", "device", "workers", "save_minutes", "validate_every", "log_every", "tensorboard"})
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What a continuation may not change but does, in words; both as :meth:`TrainConfig.plain` gives them."""
+    return [f"{name}: {old.get(name)!r}, now {value!r}" for name, value in new.items()
+            if name not in FREE and old.get(name) != value]  # fmt: skip
+
 
 _IMAGENET = {"stem": "imagenet", "size": 224, "resize": 256, "batch": 256, "weight_decay": 1e-4, "severity": 1}
 

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .._files import Report, held, replacing
 from . import checkpoint, networks, replay
-from .config import FREE, TrainConfig
+from .config import TrainConfig, differences
 from .data import CifarData, FolderData
 from .losses import jsd_loss
 from .ranks import Ranks
@@ -332,7 +332,6 @@ def _numerics(deterministic: bool) -> None:
 
 
 def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
-    differ = [f"{name}: {old.get(name)!r}, now {new[name]!r}" for name in new
-              if name not in FREE and old.get(name) != new[name]]  # fmt: skip
+    differ = differences(old, new)
     if differ:
         raise ValueError(f"out: expected an empty folder or one of the same run, got {folder} with {'; '.join(differ)}")
