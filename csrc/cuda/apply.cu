@@ -11,23 +11,18 @@ namespace {
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
   __shared__ Table table;
-  const Place o(w);
+  const Place o(w, kPassRows);
   const int count = w.counts[1 + number], *to_do = w.to_do + number * w.units();
   for (int i = blockIdx.y; i < count; i += gridDim.y) {
     const int unit = to_do[i];
     const Pass pass = w.passes[unit * w.args.depth + number];
     const bool tabulated = tabulate(table, w, unit, pass);
-    uint4* out = reinterpret_cast<uint4*>(w.image[number % 2] + unit * w.pixels);
-#pragma unroll 1
-    for (Place here = o; here.y < min(o.y + kRows, w.args.height); here.y += kStrip) {
-      Patch p;
-      run_pass<k3x3>(p, w, here, unit, pass, table, tabulated);
-#pragma unroll
-      for (int r = 0; r < kStrip; ++r) {
-        const uint2 left = encode(p.v[r][0]), right = encode(p.v[r][1]);
-        if (here.y + r < w.args.height) out[((here.y + r) * w.pitch + here.x) / 2] = {left.x, left.y, right.x, right.y};
-      }
-    }
+    if (o.y >= w.args.height) continue;
+    uint4* out = reinterpret_cast<uint4*>(w.image[number % 2] + unit * w.pixels + (o.y * w.pitch + o.x));
+    run_pass<k3x3, kPassRows>(w, o, unit, pass, table, tabulated, [&](int r, const Two& v) {
+      const uint2 left = encode(v[0]), right = encode(v[1]);
+      if (o.y + r < w.args.height) out[static_cast<unsigned>(r * w.pitch) / 2] = {left.x, left.y, right.x, right.y};
+    });
   }
 }
 
@@ -88,7 +83,7 @@ __device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int6
 #pragma unroll
   for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
     const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
-    const Place o(w, thread);
+    const Place o(w, kRows, thread);
     const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
     int64_t to = offset + o.y * a.out_strides.h + 3 * (flip ? a.width - 2 - o.x : o.x) + first;
 #pragma unroll 1
@@ -108,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
   __shared__ Mix mix;  // each thread uses its own column: registers are scarcer
   const ApplyArgs& a = w.args;
   const int image = blockIdx.y;
-  const Place o(w);
+  const Place o(w, kRows);
   for (int view = 0; view < w.views; ++view) {
     const int row = view * w.images + image;
     const auto fetch = [&](int chain) {  // and those after it: one wait for all of them
@@ -136,16 +131,13 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       if (c.passes <= 0) continue;
       const int unit = row * a.chains + chain;
       const bool tabulated = tabulate(table, w, unit, c.last);
-#pragma unroll 1
-      for (int r = 0; r < kRows; r += kStrip) {
-        Patch p;
-        run_pass<k3x3>(p, w, {o.x, o.y + r}, unit, c.last, table, tabulated);
+      run_pass<k3x3, kRows>(w, o, unit, c.last, table, tabulated, [&](int r, const Two& v) {
 #pragma unroll
-        for (int i = 0; i < kStrip * 6; ++i) {
+        for (int i = 0; i < 6; ++i) {
           float& m = mix[r * 6 + i][threadIdx.x];
-          m = fmaf(c.weight, p.v[i / 6][i / 3 % 2][i % 3], m);
+          m = fmaf(c.weight, v[i / 3][i % 3], m);
         }
-      }
+      });
     }
     const int64_t write = (view * a.images + w.first_image + image) * a.out_strides.n;
     const bool flip = a.flip && a.flip[w.first_image + image];
@@ -166,11 +158,14 @@ Writing writing_for(const ApplyArgs& a) {
 
 template <bool k3x3>
 cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream) {
-  const int64_t threads = static_cast<int64_t>(w.pairs) * ((w.args.height + kRows - 1) / kRows);
-  const unsigned blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+  const auto blocks = [&](int rows) {  // of one image
+    const int64_t threads = static_cast<int64_t>(w.pairs) * ((w.args.height + rows - 1) / rows);
+    return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+  };
   begin(w, first, stream);
   if (w.args.max_cut > 0) fields(w, stream);
-  const dim3 all(blocks, w.images), some(blocks, std::min<unsigned>(w.units(), w.processors * 16 / blocks + 1));
+  const unsigned across = blocks(kPassRows);
+  const dim3 all(blocks(kRows), w.images), some(across, std::min<unsigned>(w.units(), w.processors * 32 / across + 1));
   for (int number = 0; number + 1 < w.args.depth; ++number) pass_kernel<k3x3><<<some, kThreads, 0, stream>>>(w, number);
   final_kernel<k3x3><<<all, kThreads, 0, stream>>>(w, writing);
   return cudaGetLastError();

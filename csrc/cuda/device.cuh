@@ -32,6 +32,18 @@ __device__ __forceinline__ float logarithm(float x) {  // ln x, to 2e-7 of 1
   return 0.69314718f * y;
 }
 
+// a b + c and a + b, clipped to [0, 1]: __saturatef() on a sum costs an instruction of its own.
+__device__ __forceinline__ float clipped_fma(float a, float b, float c) {
+  float y;
+  asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(y) : "f"(a), "f"(b), "f"(c));
+  return y;
+}
+__device__ __forceinline__ float clipped_sum(float a, float b) {
+  float y;
+  asm("add.rn.ftz.sat.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
 // sum += a b for 16 x 16 by 16 x 8 numbers, each lane holding its share as mma's m16n8k16 wants it.
 __device__ __forceinline__ void multiply_add(float (&sum)[4], uint4 a, uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800

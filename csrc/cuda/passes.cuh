@@ -4,17 +4,21 @@
 
 namespace prime {
 
-// Two neighbouring columns and kStrip rows of an image, one thread's share: [row][column][channel], x in [0, 1].
+// A thread makes two neighbouring columns and some rows of an image, row by row: put(r, x) takes row r of them, x in
+// [0, 1]. What does not depend on the row is made once for all rows.
+using Two = float[2][3];  // [column][channel]
+
+// Rows that stay in registers for the pointwise slots after a filter or a displacement.
 struct Patch {
-  float v[kStrip][2][3];
+  Two v[kStrip];
 };
 
 struct Place {
   int x, y;  // of the first pixel; x is even
   __device__ Place(int x, int y) : x(x), y(y) {}
-  __device__ explicit Place(const Work& w, int thread = threadIdx.x) {
+  __device__ Place(const Work& w, int rows, int thread = threadIdx.x) {
     const int at = blockIdx.x * kThreads + thread, strip = __umulhi(at, w.per_pair);  // at / pairs
-    x = 2 * (at - strip * w.pairs), y = kRows * strip;  // threads past the end do as the others, and write nothing
+    x = 2 * (at - strip * w.pairs), y = rows * strip;  // threads past the end do as the others, and write nothing
   }
 };
 
@@ -22,69 +26,105 @@ struct Place {
 struct Source {
   const uint2* pixels;
   int height, width, pitch;
-  __device__ Raw at(int y, int x) const { return decode(__ldg(pixels + static_cast<unsigned>(y * pitch + x))); }
+  __device__ const uint2* at(int y, int x) const { return pixels + static_cast<unsigned>(y * pitch + x); }
 };
 
 // What `to_x` makes of each value: to_x(channel, raw).
-template <class ToX>
-__device__ __forceinline__ void read(Patch& p, const Source& s, Place o, ToX to_x) {
+template <int kCount, class ToX, class Put>
+__device__ __forceinline__ void read(const Source& s, Place o, ToX to_x, Put put) {
+#pragma unroll 2
+  for (int r = 0; r < kCount; ++r) {
+    const uint4 two = __ldg(reinterpret_cast<const uint4*>(s.at(min(o.y + r, s.height - 1), o.x)));
+    const Raw left = decode({two.x, two.y}), right = decode({two.z, two.w});
+    Two v;
 #pragma unroll
-  for (int r = 0; r < kStrip; ++r)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const Raw raw = s.at(min(o.y + r, s.height - 1), o.x + i);
-#pragma unroll
-      for (int c = 0; c < 3; ++c) p.v[r][i][c] = to_x(c, raw.c[c]);
-    }
+    for (int c = 0; c < 3; ++c) v[0][c] = to_x(c, left.c[c]), v[1][c] = to_x(c, right.c[c]);
+    put(r, v);
+  }
 }
+
+// Black pixels, two on either side of a thread's two.
+__device__ const uint4 kBlackRow[3] = {
+    {kBlack, kBlack, kBlack, kBlack}, {kBlack, kBlack, kBlack, kBlack}, {kBlack, kBlack, kBlack, kBlack}};
 
 // y = sum of taps x neighbours, zeros around the image. The taps meet 1 + (255/256) x, so their sum is taken off first.
-__device__ __forceinline__ void filter_3x3(Patch& p, const Source& s, Place o, const float* taps) {
-  float t[9];
+// A row of the source is read once, and adds to the rows above, at and below it.
+template <int kCount, class Put>
+__device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float* taps, Put put) {
+  float t[10];  // and their sum
 #pragma unroll
-  for (int i = 0; i < 9; ++i) t[i] = __ldg(taps + i);
-  const float sum = __ldg(taps + 9);
-#pragma unroll
-  for (int r = 0; r < kStrip; ++r)
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int c = 0; c < 3; ++c) p.v[r][i][c] = -sum;
-  const bool begins = o.x == 0, alone = o.x + 1 >= s.width, ends = o.x + 2 >= s.width;
-  const uint2* first = s.pixels + (o.y - 1) * s.pitch + o.x;
-  uint4 middle[kStrip + 2];  // all asked for at once
-  uint2 before[kStrip + 2], after[kStrip + 2];
-#pragma unroll
-  for (int r = 0; r < kStrip + 2; ++r) {
-    const uint2* row = first + r * s.pitch;
-    before[r] = after[r] = {kBlack, kBlack}, middle[r] = {kBlack, kBlack, kBlack, kBlack};
-    if (static_cast<unsigned>(o.y - 1 + r) >= static_cast<unsigned>(s.height)) continue;
-    middle[r] = __ldg(reinterpret_cast<const uint4*>(row));
-    if (!begins) before[r] = __ldg(row - 1);
-    if (!ends) after[r] = __ldg(row + 2);
+  for (int i = 0; i < 2; ++i) {
+    const float4 four = __ldg(reinterpret_cast<const float4*>(taps) + i);
+    t[4 * i] = four.x, t[4 * i + 1] = four.y, t[4 * i + 2] = four.z, t[4 * i + 3] = four.w;
   }
+  t[8] = __ldg(taps + 8), t[9] = __ldg(taps + 9);
+  const bool begins = o.x == 0, alone = o.x + 1 >= s.width, ends = o.x + 2 >= s.width;
+  const Decoder whole, left = begins ? Decoder::black() : whole, right = alone ? Decoder::black() : whole,
+                       after = ends ? Decoder::black() : whole;
+  const int to_left = begins ? 0 : -1, to_after = ends ? 0 : 2;
+  struct Row {
+    uint2 before, after;
+    uint4 here;
+  };
+  const auto load = [&](int r) -> Row {
+    const bool inside = static_cast<unsigned>(o.y + r) < static_cast<unsigned>(s.height);
+    const uint2* row = inside ? s.at(o.y + r, o.x) : reinterpret_cast<const uint2*>(kBlackRow + 1);
+    return {__ldg(row + to_left), __ldg(row + to_after), __ldg(reinterpret_cast<const uint4*>(row))};
+  };
+  const auto decoded = [&](Raw(&column)[4], const Row& row) {
+    column[0] = left(row.before), column[1] = whole({row.here.x, row.here.y});
+    column[2] = right({row.here.z, row.here.w}), column[3] = after(row.after);
+  };
+  const auto begin = [&](Two& sum, const Raw(&column)[4]) {
 #pragma unroll
-  for (int r = 0; r < kStrip + 2; ++r) {
-    const uint2 right = alone ? uint2{kBlack, kBlack} : uint2{middle[r].z, middle[r].w};
-    const Raw column[4] = {decode(before[r]), decode({middle[r].x, middle[r].y}), decode(right), decode(after[r])};
-#pragma unroll
-    for (int out = 0; out < kStrip; ++out) {
-      const int ky = r - out;
-      if (ky < 0 || ky > 2) continue;
-#pragma unroll
-      for (int kx = 0; kx < 3; ++kx)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-#pragma unroll
-          for (int c = 0; c < 3; ++c) p.v[out][i][c] = fmaf(t[3 * ky + kx], column[i + kx].c[c], p.v[out][i][c]);
+    for (int i = 0; i < 6; ++i) {
+      const int x = i / 3, c = i % 3;
+      sum[x][c] = fmaf(t[2], column[x + 2].c[c], fmaf(t[1], column[x + 1].c[c], fmaf(t[0], column[x].c[c], -t[9])));
     }
+  };
+  const auto add = [&](Two& sum, const Raw(&column)[4]) {
+#pragma unroll
+    for (int i = 0; i < 6; ++i) {
+      const int x = i / 3, c = i % 3;
+      sum[x][c] = fmaf(t[5], column[x + 2].c[c], fmaf(t[4], column[x + 1].c[c], fmaf(t[3], column[x].c[c], sum[x][c])));
+    }
+  };
+  const auto end = [&](Two& sum, const Raw(&column)[4]) {
+#pragma unroll
+    for (int i = 0; i < 6; ++i) {
+      const int x = i / 3, c = i % 3;
+      sum[x][c] =
+          clipped_fma(t[8], column[x + 2].c[c], fmaf(t[7], column[x + 1].c[c], fmaf(t[6], column[x].c[c], sum[x][c])));
+    }
+  };
+  Two sum[2];  // of this row and of the next one
+  Raw column[4];
+  const Row first = load(-1), second = load(0);
+  Row ahead = load(1);
+  decoded(column, first);
+  begin(sum[0], column);
+  decoded(column, second);
+  add(sum[0], column);
+  begin(sum[1], column);
+#pragma unroll kCount < 4 ? kCount : 4
+  for (int r = 0; r < kCount; ++r) {
+    Two &here = sum[r % 2], &next = sum[(r + 1) % 2];
+    decoded(column, ahead);
+    if (r + 1 < kCount) ahead = load(r + 2);
+    end(here, column);
+    put(r, here);
+    if (r + 1 == kCount) break;
+    add(next, column);
+    begin(here, column);  // the one after
   }
 }
 
-__device__ __forceinline__ void filter_any(Patch& p, const Source& s, Place o, const float* taps, int size) {
+template <int kCount, class Put>
+__device__ __forceinline__ void filter_any(const Source& s, Place o, const float* taps, int size, Put put) {
   const float sum = __ldg(taps + size * size);
-#pragma unroll
-  for (int r = 0; r < kStrip; ++r)
+#pragma unroll 1
+  for (int r = 0; r < kCount; ++r) {
+    Two v;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float y[3] = {-sum, -sum, -sum};
@@ -92,31 +132,25 @@ __device__ __forceinline__ void filter_any(Patch& p, const Source& s, Place o, c
         for (int kx = 0; kx < size; ++kx) {
           const int from_y = o.y + r + ky - size / 2, from_x = o.x + i + kx - size / 2;
           const bool inside = from_y >= 0 && from_y < s.height && from_x >= 0 && from_x < s.width;
-          const Raw raw = inside ? s.at(from_y, from_x) : Raw{{1.f, 1.f, 1.f}};
+          const Raw raw = inside ? decode(__ldg(s.at(from_y, from_x))) : Raw{{1.f, 1.f, 1.f}};
 #pragma unroll
           for (int c = 0; c < 3; ++c) y[c] = fmaf(__ldg(taps + ky * size + kx), raw.c[c], y[c]);
         }
 #pragma unroll
-      for (int c = 0; c < 3; ++c) p.v[r][i][c] = y[c];
+      for (int c = 0; c < 3; ++c) v[i][c] = __saturatef(y[c]);
     }
-}
-
-__device__ __forceinline__ void clip(Patch& p) {
-#pragma unroll
-  for (int r = 0; r < kStrip; ++r)
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int c = 0; c < 3; ++c) p.v[r][i][c] = __saturatef(p.v[r][i][c]);
+    put(r, v);
+  }
 }
 
 // Where to read along one axis, clamped to the image: how far away is a pixel that has a next one, as kMagic and that,
-// and the next one's weight. `before` and `after`: pixels to the two ends of the axis. The fraction is taken from the
-// shift alone: at pixel 4000 a float32 sum would lose half its digits.
+// between `least` and `most`, and the next one's weight. The fraction is taken from the shift alone: at pixel 4000 a
+// float32 sum would lose half its digits.
 constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: a sum with it is a whole number, in its low bits
-__device__ __forceinline__ float displaced(float shift, float before, float after, float& next) {
-  const float whole = fminf(fmaxf(__fadd_rd(-shift, kMagic), kMagic - before), kMagic - 1.f + after);
-  next = __saturatef(-shift - (whole - kMagic));
+constexpr uint32_t kMagicBits = 0x4b400000;
+__device__ __forceinline__ float displaced(float shift, float least, float most, float& next) {
+  const float whole = fminf(fmaxf(__fadd_rd(-shift, kMagic), least), most);
+  next = clipped_sum(-shift, kMagic - whole);
   return whole;
 }
 
@@ -137,34 +171,45 @@ __device__ __forceinline__ void read_shifts(float2 (&shift)[kStrip][2], const fl
   for (int i = 0; i < 2 * kStrip; ++i) shift[i / 2][i % 2] = floats(all[i / 2][i % 2]);
 }
 
-__device__ __forceinline__ void displace(Patch& p, const Source& s, Place o, const float* field, bool wide,
-                                         int64_t pixels) {
-  float2 shift[kStrip][2];
-  if (wide)
-    read_shifts<float2>(shift, field, pixels, s.pitch, o, s.height);
-  else
-    read_shifts<__half2>(shift, field, pixels, s.pitch, o, s.height);
-  const float left = static_cast<float>(o.x), over = static_cast<float>(s.width - 1) - left;
+template <int kCount, class Put>
+__device__ __forceinline__ void displace(const Source& s, Place o, const float* field, bool wide, int64_t pixels,
+                                         Put put) {
+  const float left = kMagic - static_cast<float>(o.x), right = left + static_cast<float>(s.width - 2);
+  float above = kMagic - static_cast<float>(o.y), below = above + static_cast<float>(s.height - 2);
+  const uint2 *upper_pixels = s.pixels, *lower_pixels = s.pixels + s.pitch;
+  uint32_t origin = o.y * s.pitch + o.x - kMagicBits * (s.pitch + 1);  // so that whole numbers can stay as they are
+#pragma unroll 1
+  for (int row = 0; row < kCount && o.y + row < s.height; row += kStrip) {
+    float2 shift[kStrip][2];
+    const Place here{o.x, o.y + row};
+    if (wide)
+      read_shifts<float2>(shift, field, pixels, s.pitch, here, s.height);
+    else
+      read_shifts<__half2>(shift, field, pixels, s.pitch, here, s.height);
 #pragma unroll
-  for (int r = 0; r < kStrip; ++r) {
-    const int y = min(o.y + r, s.height - 1);
-    const float above = static_cast<float>(y), below = static_cast<float>(s.height - 1) - above;
-    const float2 dy = shift[r][0], dx = shift[r][1];
+    for (int r = 0; r < kStrip; ++r) {
+      const float2 dy = shift[r][0], dx = shift[r][1];
+      Two v;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float next_y, next_x;
-      const int down_by = bits(displaced(i ? dy.y : dy.x, above, below, next_y)) - bits(kMagic);
-      const int right_by = bits(displaced(i ? dx.y : dx.x, left + i, over - i, next_x)) - bits(kMagic);
-      const uint2* corner = s.pixels + static_cast<unsigned>((y + down_by) * s.pitch + o.x + i + right_by);
-      const Raw a = decode(__ldg(corner)), b = decode(__ldg(corner + 1)), c = decode(__ldg(corner + s.pitch)),
-                d = decode(__ldg(corner + s.pitch + 1));
-      // x is kUp (raw - 1): the weights carry kUp, so their sum takes the 1 off.
-      const float lower = next_y * kUp, upper = kUp - lower, right_lower = next_x * lower, right_upper = next_x * upper;
-      const float left_lower = lower - right_lower, left_upper = upper - right_upper;
+      for (int i = 0; i < 2; ++i) {
+        float next_y, next_x;
+        const float down = displaced(i ? dy.y : dy.x, above, below, next_y);
+        const float across = displaced(i ? dx.y : dx.x, left - i, right - i, next_x);
+        const uint32_t at = bits(down) * s.pitch + origin + (bits(across) + i);
+        const uint2 *upper_corner = upper_pixels + at, *lower_corner = lower_pixels + at;
+        const Raw a = decode(__ldg(upper_corner)), b = decode(__ldg(upper_corner + 1)), c = decode(__ldg(lower_corner)),
+                  d = decode(__ldg(lower_corner + 1));
+        // x is kUp (raw - 1): the weights carry kUp, so their sum takes the 1 off.
+        const float lower = next_y * kUp, upper = kUp - lower;
+        const float right_lower = next_x * lower, right_upper = next_x * upper;
+        const float left_lower = lower - right_lower, left_upper = upper - right_upper;
 #pragma unroll
-      for (int k = 0; k < 3; ++k)
-        p.v[r][i][k] = fmaf(right_lower, d.c[k],
-                            fmaf(left_lower, c.c[k], fmaf(right_upper, b.c[k], fmaf(left_upper, a.c[k], -kUp))));
+        for (int k = 0; k < 3; ++k)
+          v[i][k] = fmaf(right_lower, d.c[k],
+                         fmaf(left_lower, c.c[k], fmaf(right_upper, b.c[k], fmaf(left_upper, a.c[k], -kUp))));
+      }
+      put(row + r, v);
+      above -= 1.f, below -= 1.f, origin += s.pitch;
     }
   }
 }
@@ -239,26 +284,45 @@ __device__ __forceinline__ bool tabulate(Table& table, const Work& w, int unit, 
   return true;
 }
 
-// A pass of a unit's chain, on this thread's pixels.
-template <bool k3x3>
-__device__ __forceinline__ void run_pass(Patch& p, const Work& w, Place o, int unit, const Pass& pass,
-                                         const Table& table, bool tabulated) {
+// A pass of a unit's chain without its pointwise slots.
+template <bool k3x3, int kCount, class Put>
+__device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pass, Put put) {
   const Source source{pass.source, w.args.height, w.args.width, w.pitch};
-  if (tabulated) return read(p, source, o, [&](int c, float raw) { return table[c][level(raw)]; });
   if (pass.op == kSpectral) {
     const float* taps = static_cast<const float*>(pass.operand);
     if constexpr (k3x3)
-      filter_3x3(p, source, o, taps);
+      filter_3x3<kCount>(source, o, taps, put);
     else
-      filter_any(p, source, o, taps, w.args.filter);
-    clip(p);
+      filter_any<kCount>(source, o, taps, w.args.filter, put);
   } else if (pass.op == kSpatial) {
-    displace(p, source, o, static_cast<const float*>(pass.operand), pass.wide, w.pixels);
+    displace<kCount>(source, o, static_cast<const float*>(pass.operand), pass.wide, w.pixels, put);
   } else {
-    read(p, source, o, [](int, float raw) { return nearest(raw - 1.f); });
+    read<kCount>(source, o, [](int, float raw) { return nearest(raw - 1.f); }, put);
   }
+}
+
+// A pass of a unit's chain, on this thread's pixels.
+template <bool k3x3, int kCount, class Put>
+__device__ __forceinline__ void run_pass(const Work& w, Place o, int unit, const Pass& pass, const Table& table,
+                                         bool tabulated, Put put) {
+  if (tabulated) {
+    const Source source{pass.source, w.args.height, w.args.width, w.pitch};
+    return read<kCount>(source, o, [&](int c, float raw) { return table[c][level(raw)]; }, put);
+  }
+  if (pass.first == pass.last) return run_first<k3x3, kCount>(w, o, pass, put);
   const Step* steps = w.steps + unit * w.args.depth;
-  for (int j = pass.first; j < pass.last; ++j) pointwise(p, w, o, unit, steps[j]);
+#pragma unroll 1
+  for (int row = 0; row < kCount && o.y + row < w.args.height; row += kStrip) {
+    const Place here{o.x, o.y + row};
+    Patch p;
+    run_first<k3x3, kStrip>(w, here, pass, [&](int r, const Two& v) {
+#pragma unroll
+      for (int i = 0; i < 6; ++i) p.v[r][i / 3][i % 3] = v[i / 3][i % 3];
+    });
+    for (int j = pass.first; j < pass.last; ++j) pointwise(p, w, here, unit, steps[j]);
+#pragma unroll
+    for (int r = 0; r < kStrip; ++r) put(row + r, p.v[r]);
+  }
 }
 
 }  // namespace prime

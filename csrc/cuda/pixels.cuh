@@ -7,6 +7,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "device.cuh"
 #include "work.cuh"
 
 namespace prime {
@@ -18,12 +19,19 @@ struct Raw {  // 1 + (255/256) x of a pixel's channels
   float c[3];
 };
 
-__device__ __forceinline__ Raw decode(uint2 p) {
-  const auto raw = [](uint32_t word, uint32_t select) {
-    return from_bits(static_cast<int32_t>(__byte_perm(word, 0x3f000000u, select)));
-  };
-  return {{raw(p.x, 0x7104), raw(p.x, 0x7324), raw(p.y, 0x7104)}};
-}
+// Pixels to Raw, or all of them to black.
+struct Decoder {
+  uint32_t low = 0x7104, high = 0x7324;  // halves of a word between the first and the last byte of 1
+  static __device__ Decoder black() { return {0x7654, 0x7654}; }
+  __device__ __forceinline__ Raw operator()(uint2 p) const {
+    const auto raw = [](uint32_t word, uint32_t select) {
+      return from_bits(static_cast<int32_t>(__byte_perm(word, 0x3f800000u, select)));
+    };
+    return {{raw(p.x, low), raw(p.x, high), raw(p.y, low)}};
+  }
+};
+
+__device__ __forceinline__ Raw decode(uint2 p) { return Decoder()(p); }
 
 // v 256/255 to nearest: a color map of frequency 500 makes 1e-4 of the last bit.
 __device__ __forceinline__ float nearest(float v) {
@@ -102,7 +110,7 @@ __device__ __forceinline__ void color_polynomial(float* (&x)[N], const float* pa
     // F t = 2 pi turns; whole turns are taken off exactly, for the product is not rounded before the subtraction.
     const float magic = 12582912.f, whole = fmaf(v, half_frequency, magic) - magic;
     const float angle = 6.28318531f * fmaf(v, half_frequency, -whole);
-    *x[i] = __saturatef(fmaf(__cosf(angle), d, fmaf(__sinf(angle), c, v)));
+    *x[i] = clipped_fma(__cosf(angle), d, fmaf(__sinf(angle), c, v));
   }
 }
 
