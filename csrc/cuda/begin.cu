@@ -176,7 +176,7 @@ __device__ void pack_role(const Work& w, int image, int first, Reading reading) 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       pixel[i].x = kBlack | (__byte_perm(red, green, 0x0400 + 0x0101 * i) & 0x00ff00ff) << 7;
-      pixel[i].y = kBlack | (blue >> 8 * i & 0xff) << 7;
+      pixel[i].y = kBlackBlue | (blue >> 8 * i & 0xff) << 7;
     }
   } else if (reading == Reading::pixels) {
     const uint32_t a = word(0), b = word(4), c = word(8);
@@ -184,7 +184,7 @@ __device__ void pack_role(const Work& w, int image, int first, Reading reading) 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       pixel[i].x = kBlack | (three[i] & 0xff) << 7 | (three[i] & 0xff00) << 15;
-      pixel[i].y = kBlack | (three[i] >> 16 & 0xff) << 7;
+      pixel[i].y = kBlackBlue | (three[i] >> 16 & 0xff) << 7;
     }
   } else {
 #pragma unroll

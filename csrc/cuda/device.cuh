@@ -44,6 +44,13 @@ __device__ __forceinline__ float clipped_sum(float a, float b) {
   return y;
 }
 
+// Bytes of a (0 to 3) and b (4 to 7) that `select` names from the last one on; 8 more: a byte's sign, eight times.
+__device__ __forceinline__ uint32_t permuted(uint32_t a, uint32_t b, uint32_t select) {
+  uint32_t y;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(select));
+  return y;
+}
+
 // sum += a b for 16 x 16 by 16 x 8 numbers, each lane holding its share as mma's m16n8k16 wants it.
 __device__ __forceinline__ void multiply_add(float (&sum)[4], uint4 a, uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800

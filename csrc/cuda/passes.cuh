@@ -44,8 +44,9 @@ __device__ __forceinline__ void read(const Source& s, Place o, ToX to_x, Put put
 }
 
 // Black pixels, two on either side of a thread's two.
-__device__ const uint4 kBlackRow[3] = {
-    {kBlack, kBlack, kBlack, kBlack}, {kBlack, kBlack, kBlack, kBlack}, {kBlack, kBlack, kBlack, kBlack}};
+__device__ const uint4 kBlackRow[3] = {{kBlack, kBlackBlue, kBlack, kBlackBlue},
+                                       {kBlack, kBlackBlue, kBlack, kBlackBlue},
+                                       {kBlack, kBlackBlue, kBlack, kBlackBlue}};
 
 // y = sum of taps x neighbours, zeros around the image. The taps meet 1 + (255/256) x, so their sum is taken off first.
 // A row of the source is read once, and adds to the rows above, at and below it.
@@ -58,22 +59,24 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
     t[4 * i] = four.x, t[4 * i + 1] = four.y, t[4 * i + 2] = four.z, t[4 * i + 3] = four.w;
   }
   t[8] = __ldg(taps + 8), t[9] = __ldg(taps + 9);
-  const bool begins = o.x == 0, alone = o.x + 1 >= s.width, ends = o.x + 2 >= s.width;
-  const Decoder whole, left = begins ? Decoder::black() : whole, right = alone ? Decoder::black() : whole,
-                       after = ends ? Decoder::black() : whole;
-  const int to_left = begins ? 0 : -1, to_after = ends ? 0 : 2;
+  const bool begins = o.x == 0, ends = o.x + 2 >= s.width;
+  const Decoder right(o.x + 1 < s.width);
+  const int below = s.height - o.y;  // rows from the first one on
+  const uint2* row = s.pixels + (static_cast<int64_t>(o.y) - 1) * s.pitch + o.x;
   struct Row {
-    uint2 before, after;
+    uint2 before{kBlack, kBlackBlue}, after{kBlack, kBlackBlue};  // stay so where the image ends
     uint4 here;
   };
-  const auto load = [&](int r) -> Row {
-    const bool inside = static_cast<unsigned>(o.y + r) < static_cast<unsigned>(s.height);
-    const uint2* row = inside ? s.at(o.y + r, o.x) : reinterpret_cast<const uint2*>(kBlackRow + 1);
-    return {__ldg(row + to_left), __ldg(row + to_after), __ldg(reinterpret_cast<const uint4*>(row))};
+  const auto load = [&](Row& to, bool inside) {  // the next row
+    const uint2* from = inside ? row : reinterpret_cast<const uint2*>(kBlackRow + 1);
+    if (!begins) to.before = __ldg(from - 1);
+    to.here = __ldg(reinterpret_cast<const uint4*>(from));
+    if (!ends) to.after = __ldg(from + 2);
+    row += s.pitch;
   };
   const auto decoded = [&](Raw(&column)[4], const Row& row) {
-    column[0] = left(row.before), column[1] = whole({row.here.x, row.here.y});
-    column[2] = right({row.here.z, row.here.w}), column[3] = after(row.after);
+    column[0] = decode(row.before), column[1] = decode({row.here.x, row.here.y});
+    column[2] = right({row.here.z, row.here.w}), column[3] = decode(row.after);
   };
   const auto begin = [&](Two& sum, const Raw(&column)[4]) {
 #pragma unroll
@@ -99,18 +102,19 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
   };
   Two sum[2];  // of this row and of the next one
   Raw column[4];
-  const Row first = load(-1), second = load(0);
-  Row ahead = load(1);
-  decoded(column, first);
+  Row rows[2];
+  load(rows[0], o.y > 0), load(rows[1], true);
+  decoded(column, rows[0]);
   begin(sum[0], column);
-  decoded(column, second);
+  load(rows[0], 1 < below);
+  decoded(column, rows[1]);
   add(sum[0], column);
   begin(sum[1], column);
 #pragma unroll kCount < 4 ? kCount : 4
   for (int r = 0; r < kCount; ++r) {
     Two &here = sum[r % 2], &next = sum[(r + 1) % 2];
-    decoded(column, ahead);
-    if (r + 1 < kCount) ahead = load(r + 2);
+    if (r + 1 < kCount) load(rows[(r + 1) % 2], r + 2 < below);
+    decoded(column, rows[r % 2]);
     end(here, column);
     put(r, here);
     if (r + 1 == kCount) break;
@@ -149,7 +153,7 @@ __device__ __forceinline__ void filter_any(const Source& s, Place o, const float
 constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: a sum with it is a whole number, in its low bits
 constexpr uint32_t kMagicBits = 0x4b400000;
 __device__ __forceinline__ float displaced(float shift, float least, float most, float& next) {
-  const float whole = fminf(fmaxf(__fadd_rd(-shift, kMagic), least), most);
+  const float whole = fminf(fmaxf(__fsub_rd(kMagic, shift), least), most);
   next = clipped_sum(-shift, kMagic - whole);
   return whole;
 }

@@ -1,8 +1,9 @@
 // Pixels in memory and in registers.
 //
 // Images in the workspace hold a pixel in 8 bytes: red, green and blue as 16-bit fixed point, 0x8000 + round(32640 x),
-// and 16 bits unused. 32640 is 128 x 255, so every byte is exact; other values are off by 1/65280 at most. The code is
-// the middle of a float32 in [1, 2): one byte permutation makes 1 + (255/256) x of it.
+// and 16 bits that begin with 0x3f. 32640 is 128 x 255, so every byte is exact; other values are off by 1/65280 at most.
+// The code is the middle of a float32 in [1, 2): one byte permutation, which takes 0x3f from the pixel itself, makes
+// 1 + (255/256) x of it.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -13,25 +14,31 @@
 namespace prime {
 
 constexpr float kUp = 256.f / 255.f, kDown = 255.f / 256.f;
-constexpr uint32_t kBlack = 0x80008000u;
+constexpr uint32_t kBlack = 0x80008000u, kBlackBlue = 0x3f008000u;  // the two words of a pixel
 
 struct Raw {  // 1 + (255/256) x of a pixel's channels
   float c[3];
 };
 
-// Pixels to Raw, or all of them to black.
-struct Decoder {
-  uint32_t low = 0x7104, high = 0x7324;  // halves of a word between the first and the last byte of 1
-  static __device__ Decoder black() { return {0x7654, 0x7654}; }
+__device__ __forceinline__ Raw decode(uint2 p) {
+  const auto raw = [&](uint32_t word, uint32_t select) {  // 0xf: the sign of 0x3f, eight times
+    return from_bits(static_cast<int32_t>(permuted(word, p.y, select)));
+  };
+  return {{raw(p.x, 0x710f), raw(p.x, 0x732f), raw(p.y, 0x710f)}};
+}
+
+// The same for what may be out of the image, and then is black.
+class Decoder {
+  uint32_t low, high;  // where the bytes are, in a word and in the bits of 1
+ public:
+  __device__ explicit Decoder(bool inside) : low(inside ? 0x7104 : 0x7654), high(inside ? 0x7324 : 0x7654) {}
   __device__ __forceinline__ Raw operator()(uint2 p) const {
     const auto raw = [](uint32_t word, uint32_t select) {
-      return from_bits(static_cast<int32_t>(__byte_perm(word, 0x3f800000u, select)));
+      return from_bits(static_cast<int32_t>(permuted(word, 0x3f800000u, select)));
     };
     return {{raw(p.x, low), raw(p.x, high), raw(p.y, low)}};
   }
 };
-
-__device__ __forceinline__ Raw decode(uint2 p) { return Decoder()(p); }
 
 // v 256/255 to nearest: a color map of frequency 500 makes 1e-4 of the last bit.
 __device__ __forceinline__ float nearest(float v) {
@@ -43,7 +50,7 @@ __device__ __forceinline__ float nearest(float v) {
 __device__ __forceinline__ uint2 encode(const float (&x)[3]) {
   const float half_step = 1.f / 65536.f;
   const auto raw = [&](int c) { return static_cast<uint32_t>(bits(fmaf(x[c], kDown, 1.f + half_step))); };
-  return {__byte_perm(raw(0), raw(1), 0x6521), __byte_perm(raw(2), 0, 0x4421)};
+  return {permuted(raw(0), raw(1), 0x6521), permuted(raw(2), raw(2), 0x3321)};
 }
 
 __device__ __forceinline__ uint32_t level(float raw) { return (bits(raw) >> 15) & 0xff; }  // of an 8-bit value

@@ -12,6 +12,16 @@ inline float logarithm(float x) { return logf(x); }
 inline float clipped_fma(float a, float b, float c) { return __saturatef(fmaf(a, b, c)); }
 inline float clipped_sum(float a, float b) { return __saturatef(a + b); }
 
+inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t select) {
+  const uint64_t bytes = uint64_t(b) << 32 | a;
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int from = select >> 4 * i & 0xf, byte = bytes >> 8 * (from & 7) & 0xff;
+    out |= (from < 8 ? byte : byte & 0x80 ? 0xffu : 0u) << 8 * i;
+  }
+  return out;
+}
+
 inline __half half_of(uint64_t word, int i) {
   const uint16_t bits = static_cast<uint16_t>(word >> 16 * i);
   __half h;
