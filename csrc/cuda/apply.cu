@@ -18,10 +18,11 @@ __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
     const Pass pass = w.passes[unit * w.args.depth + number];
     const bool tabulated = tabulate(table, w, unit, pass);
     if (o.y >= w.args.height) continue;
-    uint4* out = reinterpret_cast<uint4*>(w.image[number % 2] + unit * w.pixels + (o.y * w.pitch + o.x));
+    uint2* out = w.image[number % 2] + unit * w.pixels + (o.y * w.pitch + o.x);
     run_pass<k3x3, kPassRows>(w, o, unit, pass, table, tabulated, [&](int r, const Two& v) {
       const uint2 left = encode(v[0]), right = encode(v[1]);
-      if (o.y + r < w.args.height) out[static_cast<unsigned>(r * w.pitch) / 2] = {left.x, left.y, right.x, right.y};
+      if (o.y + r < w.args.height) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
+      out += w.pitch;
     });
   }
 }
@@ -29,69 +30,112 @@ __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
 // How the output is written: pairs of neighbouring values where addresses allow it.
 enum class Writing { scalar, planes, pixels };
 
-// Two pixels of the input, exactly: bytes from the packed image, others from where they came from.
-__device__ __forceinline__ void read_two(float (&v)[2][3], const Work& w, int image, int y, int x) {
+// Two pixels of the input times `weight`, exactly if that is 1: bytes from the packed image, others from where they
+// came from.
+__device__ __forceinline__ void read_two(Two& v, const Work& w, int image, int y, int x, float weight) {
   const ApplyArgs& a = w.args;
   if (a.in_type == DType::u8) {
     const uint4 two = __ldg(reinterpret_cast<const uint4*>(w.packed + image * w.pixels + y * w.pitch + x));
     const Raw left = decode({two.x, two.y}), right = decode({two.z, two.w});
+    const float rest = weight / 255.f;
 #pragma unroll
-    for (int c = 0; c < 3; ++c) v[0][c] = nearest(left.c[c] - 1.f), v[1][c] = nearest(right.c[c] - 1.f);
+    for (int i = 0; i < 6; ++i) {
+      const float level = (i < 3 ? left : right).c[i % 3] - 1.f;  // over 256, and 256/255 is 1 + 1/255
+      v[i / 3][i % 3] = fmaf(level, rest, level * weight);
+    }
     return;
   }
   const Strides s = a.in_strides;
   const int64_t at = (w.first_image + image) * s.n + y * s.h + x * s.w, next = x + 1 < a.width ? s.w : 0;
 #pragma unroll
-  for (int i = 0; i < 6; ++i) v[i / 3][i % 3] = load(a, at + i / 3 * next + i % 3 * s.c);
+  for (int i = 0; i < 6; ++i) v[i / 3][i % 3] = weight * load(a, at + i / 3 * next + i % 3 * s.c);
 }
 
-using Mix = float[kRows * 6][kThreads];  // [row, column, channel][thread]
+// The sums of a block's pixels, a thread's in its own column: registers are scarcer.
+struct Mix {
+  float4 head[kRows][kThreads];  // four of a row's six values,
+  float2 tail[kRows][kThreads];  // and two
+  __device__ __forceinline__ void set(int r, const Two& v) {
+    head[r][threadIdx.x] = {v[0][0], v[0][1], v[0][2], v[1][0]}, tail[r][threadIdx.x] = {v[1][1], v[1][2]};
+  }
+  __device__ __forceinline__ void get(Two& v, int r) const {
+    const float4 four = head[r][threadIdx.x];
+    const float2 two = tail[r][threadIdx.x];
+    v[0][0] = four.x, v[0][1] = four.y, v[0][2] = four.z, v[1][0] = four.w, v[1][1] = two.x, v[1][2] = two.y;
+  }
+  __device__ __forceinline__ float at(int r, int i, int thread) const {
+    return i < 4 ? reinterpret_cast<const float*>(head[r])[4 * thread + i]
+                 : reinterpret_cast<const float*>(tail[r])[2 * thread + i - 4];
+  }
+};
 
-__device__ __forceinline__ float normalised(const ApplyArgs& a, float y, int c) {
-  return fmaf(y, a.scale[c], -a.mean[c] * a.scale[c]);
-}
+struct Normal {  // (x - mean) * scale
+  float scale[3], offset[3];
+  __device__ __forceinline__ explicit Normal(const ApplyArgs& a) {
+#pragma unroll
+    for (int c = 0; c < 3; ++c) scale[c] = a.scale[c], offset[c] = -a.mean[c] * a.scale[c];
+  }
+  __device__ __forceinline__ float operator()(float x, int c) const { return fmaf(x, scale[c], offset[c]); }
+};
 
 // Writes this thread's pixels into planes, or one by one.
+template <DType kType>
 __device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Place o, Writing writing, int64_t offset,
                                              bool flip) {
   const ApplyArgs& a = w.args;
   const Strides s = a.out_strides;
-  offset += o.y * s.h;
+  const Normal normal(a);
+  offset += o.y * s.h + (writing == Writing::planes ? flip ? a.width - 2 - o.x : o.x : 0);
 #pragma unroll 1
   for (int r = 0; r < kRows && o.y + r < a.height; ++r, offset += s.h) {
-    float v[6];
+    Two v;
+    mix.get(v, r);
 #pragma unroll
-    for (int i = 0; i < 6; ++i) v[i] = normalised(a, mix[r * 6 + i][threadIdx.x], i % 3);
+    for (int i = 0; i < 6; ++i) v[i / 3][i % 3] = normal(v[i / 3][i % 3], i % 3);
     if (writing == Writing::planes) {
+      int64_t at = offset;
 #pragma unroll
-      for (int c = 0; c < 3; ++c)
-        store_two(a, offset + c * s.c + (flip ? a.width - 2 - o.x : o.x), v[flip ? 3 + c : c], v[flip ? c : 3 + c]);
+      for (int c = 0; c < 3; ++c, at += s.c)
+        store_two<kType>(a.out, at, flip ? v[1][c] : v[0][c], flip ? v[0][c] : v[1][c]);
     } else {
 #pragma unroll
       for (int i = 0; i < 6; ++i) {
         const int x = o.x + i / 3;
-        if (x < a.width) store(a, offset + i % 3 * s.c + (flip ? a.width - 1 - x : x) * s.w, v[i]);
+        if (x < a.width)
+          store<kType>(a.out, offset + i % 3 * s.c + (flip ? a.width - 1 - x : x) * s.w, v[i / 3][i % 3]);
       }
     }
   }
 }
 
 // Writes the block's interleaved pixels: two neighbouring values a thread, neighbouring threads side by side.
+template <DType kType>
 __device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int64_t offset, bool flip) {
   const ApplyArgs& a = w.args;
   __syncthreads();
-#pragma unroll
+#pragma unroll 1
   for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
     const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
     const Place o(w, kRows, thread);
     const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
+    const float scale[2] = {a.scale[one % 3], a.scale[other % 3]};
+    const float add[2] = {-a.mean[one % 3] * scale[0], -a.mean[other % 3] * scale[1]};
     int64_t to = offset + o.y * a.out_strides.h + 3 * (flip ? a.width - 2 - o.x : o.x) + first;
 #pragma unroll 1
     for (int r = 0; r < kRows && o.y + r < a.height; ++r, to += a.out_strides.h)
-      store_two(a, to, normalised(a, mix[r * 6 + one][thread], one % 3),
-                normalised(a, mix[r * 6 + other][thread], other % 3));
+      store_two<kType>(a.out, to, fmaf(mix.at(r, one, thread), scale[0], add[0]),
+                       fmaf(mix.at(r, other, thread), scale[1], add[1]));
   }
   __syncthreads();
+}
+
+template <DType kType>
+__device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Writing writing, int64_t offset,
+                                      bool flip) {
+  if (writing == Writing::pixels)
+    write_pixels<kType>(mix, w, offset, flip);
+  else
+    write_planes<kType>(mix, w, o, writing, offset, flip);
 }
 
 // The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for all views of an image.
@@ -120,10 +164,9 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      float x[2][3];
-      read_two(x, w, image, min(o.y + r, a.height - 1), o.x);
-#pragma unroll
-      for (int i = 0; i < 6; ++i) mix[r * 6 + i][threadIdx.x] = clean * x[i / 3][i % 3];
+      Two x;
+      read_two(x, w, image, min(o.y + r, a.height - 1), o.x, clean);
+      mix.set(r, x);
     }
     for (int chain = 0; chain < a.chains; ++chain) {
       if (chain % kChainsAtOnce == 0 && a.chains > kChainsAtOnce) fetch(chain);
@@ -132,19 +175,21 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       const int unit = row * a.chains + chain;
       const bool tabulated = tabulate(table, w, unit, c.last);
       run_pass<k3x3, kRows>(w, o, unit, c.last, table, tabulated, [&](int r, const Two& v) {
+        Two sum;
+        mix.get(sum, r);
 #pragma unroll
-        for (int i = 0; i < 6; ++i) {
-          float& m = mix[r * 6 + i][threadIdx.x];
-          m = fmaf(c.weight, v[i / 3][i % 3], m);
-        }
+        for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(c.weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
+        mix.set(r, sum);
       });
     }
-    const int64_t write = (view * a.images + w.first_image + image) * a.out_strides.n;
+    const int64_t offset = (view * a.images + w.first_image + image) * a.out_strides.n;
     const bool flip = a.flip && a.flip[w.first_image + image];
-    if (writing == Writing::pixels)
-      write_pixels(mix, w, write, flip);
-    else
-      write_planes(mix, w, o, writing, write, flip);
+    switch (a.out_type) {
+      case DType::u8: write<DType::u8>(mix, w, o, writing, offset, flip); break;
+      case DType::f16: write<DType::f16>(mix, w, o, writing, offset, flip); break;
+      case DType::bf16: write<DType::bf16>(mix, w, o, writing, offset, flip); break;
+      default: write<DType::f32>(mix, w, o, writing, offset, flip);
+    }
   }
 }
 

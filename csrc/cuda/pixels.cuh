@@ -1,9 +1,9 @@
 // Pixels in memory and in registers.
 //
 // Images in the workspace hold a pixel in 8 bytes: red, green and blue as 16-bit fixed point, 0x8000 + round(32640 x),
-// and 16 bits that begin with 0x3f. 32640 is 128 x 255, so every byte is exact; other values are off by 1/65280 at most.
-// The code is the middle of a float32 in [1, 2): one byte permutation, which takes 0x3f from the pixel itself, makes
-// 1 + (255/256) x of it.
+// and 16 bits that begin with 0x3f. 32640 is 128 x 255, so every byte is exact; other values are off by 1/65280 at
+// most. The code is the middle of a float32 in [1, 2): one byte permutation, which takes 0x3f from the pixel itself,
+// makes 1 + (255/256) x of it.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -68,27 +68,29 @@ __device__ __forceinline__ float load(const ApplyArgs& a, int64_t at) {
   }
 }
 
-__device__ __forceinline__ void store(const ApplyArgs& a, int64_t at, float y) {
-  switch (a.out_type) {
-    case DType::u8: static_cast<uint8_t*>(a.out)[at] = float_to_u8(y); break;
-    case DType::f16: static_cast<__half*>(a.out)[at] = __float2half_rn(y); break;
-    case DType::bf16: static_cast<uint16_t*>(a.out)[at] = float_to_bf16(y); break;
-    default: static_cast<float*>(a.out)[at] = y;
-  }
+template <DType kType>
+__device__ __forceinline__ void store(void* out, int64_t at, float y) {
+  if constexpr (kType == DType::u8)
+    static_cast<uint8_t*>(out)[at] = float_to_u8(y);
+  else if constexpr (kType == DType::f16)
+    static_cast<__half*>(out)[at] = __float2half_rn(y);
+  else if constexpr (kType == DType::bf16)
+    static_cast<uint16_t*>(out)[at] = float_to_bf16(y);
+  else
+    static_cast<float*>(out)[at] = y;
 }
 
 // Two neighbouring values; `at` is even and so are the array's address and strides.
-__device__ __forceinline__ void store_two(const ApplyArgs& a, int64_t at, float y0, float y1) {
-  switch (a.out_type) {
-    case DType::u8:
-      *reinterpret_cast<uchar2*>(static_cast<uint8_t*>(a.out) + at) = {float_to_u8(y0), float_to_u8(y1)};
-      break;
-    case DType::f16: *reinterpret_cast<__half2*>(static_cast<__half*>(a.out) + at) = __floats2half2_rn(y0, y1); break;
-    case DType::bf16:
-      *reinterpret_cast<ushort2*>(static_cast<uint16_t*>(a.out) + at) = {float_to_bf16(y0), float_to_bf16(y1)};
-      break;
-    default: *reinterpret_cast<float2*>(static_cast<float*>(a.out) + at) = {y0, y1};
-  }
+template <DType kType>
+__device__ __forceinline__ void store_two(void* out, int64_t at, float y0, float y1) {
+  if constexpr (kType == DType::u8)
+    *reinterpret_cast<uchar2*>(static_cast<uint8_t*>(out) + at) = {float_to_u8(y0), float_to_u8(y1)};
+  else if constexpr (kType == DType::f16)
+    *reinterpret_cast<__half2*>(static_cast<__half*>(out) + at) = __floats2half2_rn(y0, y1);
+  else if constexpr (kType == DType::bf16)
+    *reinterpret_cast<ushort2*>(static_cast<uint16_t*>(out) + at) = {float_to_bf16(y0), float_to_bf16(y1)};
+  else
+    *reinterpret_cast<float2*>(static_cast<float*>(out) + at) = {y0, y1};
 }
 
 // The color map of a band of at most 21 frequencies F - 10 .. F + 10, for values of one channel, in place:
