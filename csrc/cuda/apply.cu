@@ -17,11 +17,12 @@ __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
     const int unit = to_do[i];
     const Pass pass = w.passes[unit * w.args.depth + number];
     const bool tabulated = tabulate(table, w, unit, pass);
-    if (o.y >= w.args.height) continue;
+    const int below = w.args.height - o.y;  // rows from the thread's first one on
+    if (below <= 0) continue;
     uint2* out = w.image[number % 2] + unit * w.pixels + (o.y * w.pitch + o.x);
     run_pass<k3x3, kPassRows>(w, o, unit, pass, table, tabulated, [&](int r, const Two& v) {
       const uint2 left = encode(v[0]), right = encode(v[1]);
-      if (o.y + r < w.args.height) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
+      if (r < below) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
       out += w.pitch;
     });
   }
@@ -30,21 +31,21 @@ __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
 // How the output is written: pairs of neighbouring values where addresses allow it.
 enum class Writing { scalar, planes, pixels };
 
-// Two pixels of the input times `weight`, exactly if that is 1: bytes from the packed image, others from where they
-// came from.
-__device__ __forceinline__ void read_two(Two& v, const Work& w, int image, int y, int x, float weight) {
-  const ApplyArgs& a = w.args;
-  if (a.in_type == DType::u8) {
-    const uint4 two = __ldg(reinterpret_cast<const uint4*>(w.packed + image * w.pixels + y * w.pitch + x));
-    const Raw left = decode({two.x, two.y}), right = decode({two.z, two.w});
-    const float rest = weight / 255.f;
+// Two pixels of a packed byte image times `weight`, exactly if that is 1.
+__device__ __forceinline__ void read_bytes(Two& v, const uint2* from, float weight) {
+  const uint4 two = __ldg(reinterpret_cast<const uint4*>(from));
+  const Raw left = decode({two.x, two.y}), right = decode({two.z, two.w});
+  const float rest = weight * (1.f / 255.f);
 #pragma unroll
-    for (int i = 0; i < 6; ++i) {
-      const float level = (i < 3 ? left : right).c[i % 3] - 1.f;  // over 256, and 256/255 is 1 + 1/255
-      v[i / 3][i % 3] = fmaf(level, rest, level * weight);
-    }
-    return;
+  for (int i = 0; i < 6; ++i) {
+    const float level = (i < 3 ? left : right).c[i % 3] - 1.f;  // over 256, and 256/255 is 1 + 1/255
+    v[i / 3][i % 3] = fmaf(level, rest, level * weight);
   }
+}
+
+// Two pixels of another input, which come from where they are: the packed ones are rounded.
+__device__ __forceinline__ void read_input(Two& v, const Work& w, int image, int y, int x, float weight) {
+  const ApplyArgs& a = w.args;
   const Strides s = a.in_strides;
   const int64_t at = (w.first_image + image) * s.n + y * s.h + x * s.w, next = x + 1 < a.width ? s.w : 0;
 #pragma unroll
@@ -157,17 +158,28 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       __syncthreads();
     };
     float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
+#pragma unroll 1
     for (int chain = 0; chain < a.chains; ++chain) {
       if (chain % kChainsAtOnce == 0) fetch(chain);
       const Chain& c = chains[chain % kChainsAtOnce];
       if (c.passes != 0) clean = c.passes < 0 ? not_a_number() : clean - c.weight;
     }
+    Two x;
+    if (a.in_type == DType::u8) {
+      const Source source{w.packed + image * w.pixels, a.height, a.width, w.pitch};
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      Two x;
-      read_two(x, w, image, min(o.y + r, a.height - 1), o.x, clean);
-      mix.set(r, x);
+      for (int r = 0; r < kRows; ++r) {
+        read_bytes(x, source.at(min(o.y + r, a.height - 1), o.x), clean);
+        mix.set(r, x);
+      }
+    } else {
+#pragma unroll 1
+      for (int r = 0; r < kRows; ++r) {
+        read_input(x, w, image, min(o.y + r, a.height - 1), o.x, clean);
+        mix.set(r, x);
+      }
     }
+#pragma unroll 1
     for (int chain = 0; chain < a.chains; ++chain) {
       if (chain % kChainsAtOnce == 0 && a.chains > kChainsAtOnce) fetch(chain);
       const Chain& c = chains[chain % kChainsAtOnce];

@@ -110,7 +110,7 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
   decoded(column, rows[1]);
   add(sum[0], column);
   begin(sum[1], column);
-#pragma unroll kCount < 4 ? kCount : 4
+#pragma unroll 2
   for (int r = 0; r < kCount; ++r) {
     Two &here = sum[r % 2], &next = sum[(r + 1) % 2];
     if (r + 1 < kCount) load(rows[(r + 1) % 2], r + 2 < below);
@@ -183,7 +183,7 @@ __device__ __forceinline__ void displace(const Source& s, Place o, const float* 
   const uint2 *upper_pixels = s.pixels, *lower_pixels = s.pixels + s.pitch;
   uint32_t origin = o.y * s.pitch + o.x - kMagicBits * (s.pitch + 1);  // so that whole numbers can stay as they are
 #pragma unroll 1
-  for (int row = 0; row < kCount && o.y + row < s.height; row += kStrip) {
+  for (int row = 0; row < kCount && row < s.height - o.y; row += kStrip) {
     float2 shift[kStrip][2];
     const Place here{o.x, o.y + row};
     if (wide)
@@ -316,7 +316,7 @@ __device__ __forceinline__ void run_pass(const Work& w, Place o, int unit, const
   if (pass.first == pass.last) return run_first<k3x3, kCount>(w, o, pass, put);
   const Step* steps = w.steps + unit * w.args.depth;
 #pragma unroll 1
-  for (int row = 0; row < kCount && o.y + row < w.args.height; row += kStrip) {
+  for (int row = 0; row < kCount && row < w.args.height - o.y; row += kStrip) {
     const Place here{o.x, o.y + row};
     Patch p;
     run_first<k3x3, kStrip>(w, here, pass, [&](int r, const Two& v) {
