@@ -11,18 +11,16 @@ namespace {
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
   __shared__ Table table;
-  const Place o(w, kPassRows);
   const int count = w.counts[1 + number], *to_do = w.to_do + number * w.units();
   for (int i = blockIdx.y; i < count; i += gridDim.y) {
     const int unit = to_do[i];
     const Pass pass = w.passes[unit * w.args.depth + number];
     const bool tabulated = tabulate(table, w, unit, pass);
-    const int below = w.args.height - o.y;  // rows from the thread's first one on
-    if (below <= 0) continue;
-    uint2* out = w.image[number % 2] + unit * w.pixels + (o.y * w.pitch + o.x);
+    const Place o(w, kPassRows, thread_here());
+    uint2* out = w.image[number % 2] + unit * w.pixels + static_cast<unsigned>(o.y * w.pitch + o.x);
     run_pass<k3x3, kPassRows>(w, o, unit, pass, table, tabulated, [&](int r, const Two& v) {
       const uint2 left = encode(v[0]), right = encode(v[1]);
-      if (r < below) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
+      if (r < w.args.height - o.y) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
       out += w.pitch;
     });
   }
@@ -56,12 +54,12 @@ __device__ __forceinline__ void read_input(Two& v, const Work& w, int image, int
 struct Mix {
   float4 head[kRows][kThreads];  // four of a row's six values,
   float2 tail[kRows][kThreads];  // and two
-  __device__ __forceinline__ void set(int r, const Two& v) {
-    head[r][threadIdx.x] = {v[0][0], v[0][1], v[0][2], v[1][0]}, tail[r][threadIdx.x] = {v[1][1], v[1][2]};
+  __device__ __forceinline__ void set(int r, int thread, const Two& v) {
+    head[r][thread] = {v[0][0], v[0][1], v[0][2], v[1][0]}, tail[r][thread] = {v[1][1], v[1][2]};
   }
-  __device__ __forceinline__ void get(Two& v, int r) const {
-    const float4 four = head[r][threadIdx.x];
-    const float2 two = tail[r][threadIdx.x];
+  __device__ __forceinline__ void get(Two& v, int r, int thread) const {
+    const float4 four = head[r][thread];
+    const float2 two = tail[r][thread];
     v[0][0] = four.x, v[0][1] = four.y, v[0][2] = four.z, v[1][0] = four.w, v[1][1] = two.x, v[1][2] = two.y;
   }
   __device__ __forceinline__ float at(int r, int i, int thread) const {
@@ -90,7 +88,7 @@ __device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Plac
 #pragma unroll 1
   for (int r = 0; r < kRows && o.y + r < a.height; ++r, offset += s.h) {
     Two v;
-    mix.get(v, r);
+    mix.get(v, r, threadIdx.x);
 #pragma unroll
     for (int i = 0; i < 6; ++i) v[i / 3][i % 3] = normal(v[i / 3][i % 3], i % 3);
     if (writing == Writing::planes) {
@@ -148,7 +146,6 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
   __shared__ Mix mix;  // each thread uses its own column: registers are scarcer
   const ApplyArgs& a = w.args;
   const int image = blockIdx.y;
-  const Place o(w, kRows);
   for (int view = 0; view < w.views; ++view) {
     const int row = view * w.images + image;
     const auto fetch = [&](int chain) {  // and those after it: one wait for all of them
@@ -164,19 +161,21 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       const Chain& c = chains[chain % kChainsAtOnce];
       if (c.passes != 0) clean = c.passes < 0 ? not_a_number() : clean - c.weight;
     }
+    const int thread = thread_here();
+    const Place first(w, kRows, thread);
     Two x;
     if (a.in_type == DType::u8) {
       const Source source{w.packed + image * w.pixels, a.height, a.width, w.pitch};
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        read_bytes(x, source.at(min(o.y + r, a.height - 1), o.x), clean);
-        mix.set(r, x);
+        read_bytes(x, source.at(min(first.y + r, a.height - 1), first.x), clean);
+        mix.set(r, thread, x);
       }
     } else {
 #pragma unroll 1
       for (int r = 0; r < kRows; ++r) {
-        read_input(x, w, image, min(o.y + r, a.height - 1), o.x, clean);
-        mix.set(r, x);
+        read_input(x, w, image, min(first.y + r, a.height - 1), first.x, clean);
+        mix.set(r, thread, x);
       }
     }
 #pragma unroll 1
@@ -184,18 +183,20 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       if (chain % kChainsAtOnce == 0 && a.chains > kChainsAtOnce) fetch(chain);
       const Chain& c = chains[chain % kChainsAtOnce];
       if (c.passes <= 0) continue;
+      const int thread = thread_here();
       const int unit = row * a.chains + chain;
       const bool tabulated = tabulate(table, w, unit, c.last);
-      run_pass<k3x3, kRows>(w, o, unit, c.last, table, tabulated, [&](int r, const Two& v) {
+      run_pass<k3x3, kRows>(w, Place(w, kRows, thread), unit, c.last, table, tabulated, [&](int r, const Two& v) {
         Two sum;
-        mix.get(sum, r);
+        mix.get(sum, r, thread);
 #pragma unroll
         for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(c.weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
-        mix.set(r, sum);
+        mix.set(r, thread, sum);
       });
     }
     const int64_t offset = (view * a.images + w.first_image + image) * a.out_strides.n;
     const bool flip = a.flip && a.flip[w.first_image + image];
+    const Place o(w, kRows, thread_here());
     switch (a.out_type) {
       case DType::u8: write<DType::u8>(mix, w, o, writing, offset, flip); break;
       case DType::f16: write<DType::f16>(mix, w, o, writing, offset, flip); break;

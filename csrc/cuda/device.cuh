@@ -32,6 +32,13 @@ __device__ __forceinline__ float logarithm(float x) {  // ln x, to 2e-7 of 1
   return 0.69314718f * y;
 }
 
+// threadIdx.x, read anew: in a loop, what follows from it is not made before the loop and kept in registers.
+__device__ __forceinline__ int thread_here() {
+  int i;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(i));
+  return i;
+}
+
 // a b + c and a + b, clipped to [0, 1]: __saturatef() on a sum costs an instruction of its own.
 __device__ __forceinline__ float clipped_fma(float a, float b, float c) {
   float y;

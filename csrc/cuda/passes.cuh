@@ -74,52 +74,42 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
     if (!ends) to.after = __ldg(from + 2);
     row += s.pitch;
   };
-  const auto decoded = [&](Raw(&column)[4], const Row& row) {
-    column[0] = decode(row.before), column[1] = decode({row.here.x, row.here.y});
-    column[2] = right({row.here.z, row.here.w}), column[3] = decode(row.after);
-  };
-  const auto begin = [&](Two& sum, const Raw(&column)[4]) {
+  const auto decoded = [&](float(&column)[3][4], const Row& from) {
 #pragma unroll
-    for (int i = 0; i < 6; ++i) {
-      const int x = i / 3, c = i % 3;
-      sum[x][c] = fmaf(t[2], column[x + 2].c[c], fmaf(t[1], column[x + 1].c[c], fmaf(t[0], column[x].c[c], -t[9])));
+    for (int c = 0; c < 3; ++c) {
+      column[c][0] = decode(from.before, c), column[c][1] = decode({from.here.x, from.here.y}, c);
+      column[c][2] = right({from.here.z, from.here.w}, c), column[c][3] = decode(from.after, c);
     }
   };
-  const auto add = [&](Two& sum, const Raw(&column)[4]) {
+  // What a row adds to the sums of three: row `y` of the taps.
+  const auto add = [&](Two& sum, const float(&column)[3][4], int y) {
 #pragma unroll
-    for (int i = 0; i < 6; ++i) {
-      const int x = i / 3, c = i % 3;
-      sum[x][c] = fmaf(t[5], column[x + 2].c[c], fmaf(t[4], column[x + 1].c[c], fmaf(t[3], column[x].c[c], sum[x][c])));
-    }
-  };
-  const auto end = [&](Two& sum, const Raw(&column)[4]) {
+    for (int i = 0; i < 2; ++i)
 #pragma unroll
-    for (int i = 0; i < 6; ++i) {
-      const int x = i / 3, c = i % 3;
-      sum[x][c] =
-          clipped_fma(t[8], column[x + 2].c[c], fmaf(t[7], column[x + 1].c[c], fmaf(t[6], column[x].c[c], sum[x][c])));
-    }
+      for (int c = 0; c < 3; ++c) {
+        float v = y == 0 ? -t[9] : sum[i][c];
+        v = fmaf(t[3 * y], column[c][i], v), v = fmaf(t[3 * y + 1], column[c][i + 1], v);
+        sum[i][c] = y == 2 ? clipped_fma(t[8], column[c][i + 2], v) : fmaf(t[3 * y + 2], column[c][i + 2], v);
+      }
   };
   Two sum[2];  // of this row and of the next one
-  Raw column[4];
-  Row rows[2];
-  load(rows[0], o.y > 0), load(rows[1], true);
-  decoded(column, rows[0]);
-  begin(sum[0], column);
-  load(rows[0], 1 < below);
-  decoded(column, rows[1]);
-  add(sum[0], column);
-  begin(sum[1], column);
-#pragma unroll 2
+  float column[3][4];
+  Row first, ahead;
+  load(first, o.y > 0), load(ahead, true);
+  decoded(column, first);
+  add(sum[0], column, 0);
+  decoded(column, ahead);
+  load(ahead, 1 < below);
+  add(sum[0], column, 1), add(sum[1], column, 0);
+#pragma unroll
   for (int r = 0; r < kCount; ++r) {
+    if (r >= below) break;
     Two &here = sum[r % 2], &next = sum[(r + 1) % 2];
-    if (r + 1 < kCount) load(rows[(r + 1) % 2], r + 2 < below);
-    decoded(column, rows[r % 2]);
-    end(here, column);
+    decoded(column, ahead);
+    if (r + 1 < kCount) load(ahead, r + 2 < below);
+    add(here, column, 2);
     put(r, here);
-    if (r + 1 == kCount) break;
-    add(next, column);
-    begin(here, column);  // the one after
+    if (r + 1 < kCount) add(next, column, 1), add(here, column, 0);  // the one after
   }
 }
 
@@ -294,10 +284,17 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
   const Source source{pass.source, w.args.height, w.args.width, w.pitch};
   if (pass.op == kSpectral) {
     const float* taps = static_cast<const float*>(pass.operand);
-    if constexpr (k3x3)
-      filter_3x3<kCount>(source, o, taps, put);
-    else
+    if constexpr (k3x3) {
+      if constexpr (kCount <= 4) {
+        filter_3x3<kCount>(source, o, taps, put);
+      } else {
+#pragma unroll 1
+        for (int row = 0; row < kCount && row < w.args.height - o.y; row += 4)
+          filter_3x3<4>(source, {o.x, o.y + row}, taps, [&](int r, const Two& v) { put(row + r, v); });
+      }
+    } else {
       filter_any<kCount>(source, o, taps, w.args.filter, put);
+    }
   } else if (pass.op == kSpatial) {
     displace<kCount>(source, o, static_cast<const float*>(pass.operand), pass.wide, w.pixels, put);
   } else {

@@ -20,23 +20,19 @@ struct Raw {  // 1 + (255/256) x of a pixel's channels
   float c[3];
 };
 
-__device__ __forceinline__ Raw decode(uint2 p) {
-  const auto raw = [&](uint32_t word, uint32_t select) {  // 0xf: the sign of 0x3f, eight times
-    return from_bits(static_cast<int32_t>(permuted(word, p.y, select)));
-  };
-  return {{raw(p.x, 0x710f), raw(p.x, 0x732f), raw(p.y, 0x710f)}};
+__device__ __forceinline__ float decode(uint2 p, int c) {  // of one channel
+  // 0xf: the sign of 0x3f, eight times
+  return from_bits(static_cast<int32_t>(permuted(c < 2 ? p.x : p.y, p.y, c == 1 ? 0x732f : 0x710f)));
 }
+__device__ __forceinline__ Raw decode(uint2 p) { return {{decode(p, 0), decode(p, 1), decode(p, 2)}}; }
 
 // The same for what may be out of the image, and then is black.
 class Decoder {
   uint32_t low, high;  // where the bytes are, in a word and in the bits of 1
  public:
   __device__ explicit Decoder(bool inside) : low(inside ? 0x7104 : 0x7654), high(inside ? 0x7324 : 0x7654) {}
-  __device__ __forceinline__ Raw operator()(uint2 p) const {
-    const auto raw = [](uint32_t word, uint32_t select) {
-      return from_bits(static_cast<int32_t>(permuted(word, 0x3f800000u, select)));
-    };
-    return {{raw(p.x, low), raw(p.x, high), raw(p.y, low)}};
+  __device__ __forceinline__ float operator()(uint2 p, int c) const {
+    return from_bits(static_cast<int32_t>(permuted(c < 2 ? p.x : p.y, 0x3f800000u, c == 1 ? high : low)));
   }
 };
 

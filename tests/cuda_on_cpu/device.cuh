@@ -9,6 +9,7 @@ inline float reciprocal(float x) { return 1.f / x; }
 inline float inverse_root(float x) { return 1.f / sqrtf(x); }
 inline float logarithm(float x) { return logf(x); }
 
+inline int thread_here() { return threadIdx.x; }
 inline float clipped_fma(float a, float b, float c) { return __saturatef(fmaf(a, b, c)); }
 inline float clipped_sum(float a, float b) { return __saturatef(a + b); }
 
