@@ -33,11 +33,10 @@ enum class Writing { scalar, planes, pixels };
 __device__ __forceinline__ void read_bytes(Two& v, const uint2* from, float weight) {
   const uint4 two = __ldg(reinterpret_cast<const uint4*>(from));
   const Raw left = decode({two.x, two.y}), right = decode({two.z, two.w});
-  const float rest = weight * (1.f / 255.f);
 #pragma unroll
-  for (int i = 0; i < 6; ++i) {
-    const float level = (i < 3 ? left : right).c[i % 3] - 1.f;  // over 256, and 256/255 is 1 + 1/255
-    v[i / 3][i % 3] = fmaf(level, rest, level * weight);
+  for (int i = 0; i < 6; ++i) {  // 256/255 is 1 + 1/255
+    const float v256 = fmaf((i < 3 ? left : right).c[i % 3], weight, -weight);
+    v[i / 3][i % 3] = fmaf(v256, 1.f / 255.f, v256);
   }
 }
 
@@ -62,9 +61,11 @@ struct Mix {
     const float2 two = tail[r][thread];
     v[0][0] = four.x, v[0][1] = four.y, v[0][2] = four.z, v[1][0] = four.w, v[1][1] = two.x, v[1][2] = two.y;
   }
-  __device__ __forceinline__ float at(int r, int i, int thread) const {
-    return i < 4 ? reinterpret_cast<const float*>(head[r])[4 * thread + i]
-                 : reinterpret_cast<const float*>(tail[r])[2 * thread + i - 4];
+  // Value i of row 0, and how far it is to that of the next row.
+  __device__ __forceinline__ const float* first(int i, int thread, int& step) const {
+    step = (i < 4 ? 4 : 2) * kThreads;
+    return i < 4 ? reinterpret_cast<const float*>(head) + 4 * thread + i
+                 : reinterpret_cast<const float*>(tail) + 2 * thread + i - 4;
   }
 };
 
@@ -77,32 +78,48 @@ struct Normal {  // (x - mean) * scale
   __device__ __forceinline__ float operator()(float x, int c) const { return fmaf(x, scale[c], offset[c]); }
 };
 
-// Writes this thread's pixels into planes, or one by one.
+// Writes this thread's pixels into planes.
 template <DType kType>
-__device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Place o, Writing writing, int64_t offset,
-                                             bool flip) {
+__device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Place o, int64_t offset, bool flip) {
   const ApplyArgs& a = w.args;
   const Strides s = a.out_strides;
   const Normal normal(a);
-  offset += o.y * s.h + (writing == Writing::planes ? flip ? a.width - 2 - o.x : o.x : 0);
-#pragma unroll 1
-  for (int r = 0; r < kRows && o.y + r < a.height; ++r, offset += s.h) {
+  using Value = typename Stored<kType>::Value;
+  Value* to[3];
+#pragma unroll
+  for (int c = 0; c < 3; ++c)
+    to[c] = static_cast<Value*>(a.out) + offset + o.y * s.h + c * s.c + (flip ? a.width - 2 - o.x : o.x);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= a.height - o.y) break;
     Two v;
     mix.get(v, r, threadIdx.x);
 #pragma unroll
-    for (int i = 0; i < 6; ++i) v[i / 3][i % 3] = normal(v[i / 3][i % 3], i % 3);
-    if (writing == Writing::planes) {
-      int64_t at = offset;
+    for (int c = 0; c < 3; ++c) {
+      const float left = normal(v[0][c], c), right = normal(v[1][c], c);
+      store_two<kType>(to[c], flip ? right : left, flip ? left : right);
+      to[c] += s.h;
+    }
+  }
+}
+
+// Writes this thread's pixels one by one.
+template <DType kType>
+__device__ __forceinline__ void write_values(const Mix& mix, const Work& w, Place o, int64_t offset, bool flip) {
+  const ApplyArgs& a = w.args;
+  const Strides s = a.out_strides;
+  const Normal normal(a);
+#pragma unroll 1
+  for (int r = 0; r < kRows && r < a.height - o.y; ++r) {
+    Two v;
+    mix.get(v, r, threadIdx.x);
 #pragma unroll
-      for (int c = 0; c < 3; ++c, at += s.c)
-        store_two<kType>(a.out, at, flip ? v[1][c] : v[0][c], flip ? v[0][c] : v[1][c]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 6; ++i) {
-        const int x = o.x + i / 3;
-        if (x < a.width)
-          store<kType>(a.out, offset + i % 3 * s.c + (flip ? a.width - 1 - x : x) * s.w, v[i / 3][i % 3]);
-      }
+    for (int i = 0; i < 6; ++i) {
+      const int x = o.x + i / 3, c = i % 3;
+      if (x < a.width)
+        static_cast<typename Stored<kType>::Value*>(
+            a.out)[offset + (o.y + r) * s.h + c * s.c + (flip ? a.width - 1 - x : x) * s.w] =
+            stored<kType>(normal(v[i / 3][c], c));
     }
   }
 }
@@ -111,19 +128,25 @@ __device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Plac
 template <DType kType>
 __device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int64_t offset, bool flip) {
   const ApplyArgs& a = w.args;
+  using Value = typename Stored<kType>::Value;
   __syncthreads();
 #pragma unroll 1
   for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
     const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
     const Place o(w, kRows, thread);
     const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
-    const float scale[2] = {a.scale[one % 3], a.scale[other % 3]};
-    const float add[2] = {-a.mean[one % 3] * scale[0], -a.mean[other % 3] * scale[1]};
-    int64_t to = offset + o.y * a.out_strides.h + 3 * (flip ? a.width - 2 - o.x : o.x) + first;
-#pragma unroll 1
-    for (int r = 0; r < kRows && o.y + r < a.height; ++r, to += a.out_strides.h)
-      store_two<kType>(a.out, to, fmaf(mix.at(r, one, thread), scale[0], add[0]),
-                       fmaf(mix.at(r, other, thread), scale[1], add[1]));
+    int step_one, step_other;
+    const float *from_one = mix.first(one, thread, step_one), *from_other = mix.first(other, thread, step_other);
+    const float scale_one = a.scale[one % 3], scale_other = a.scale[other % 3];
+    const float add_one = -a.mean[one % 3] * scale_one, add_other = -a.mean[other % 3] * scale_other;
+    Value* to =
+        static_cast<Value*>(a.out) + offset + o.y * a.out_strides.h + (3 * (flip ? a.width - 2 - o.x : o.x) + first);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= a.height - o.y) break;
+      store_two<kType>(to, fmaf(*from_one, scale_one, add_one), fmaf(*from_other, scale_other, add_other));
+      from_one += step_one, from_other += step_other, to += a.out_strides.h;
+    }
   }
   __syncthreads();
 }
@@ -131,10 +154,12 @@ __device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int6
 template <DType kType>
 __device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Writing writing, int64_t offset,
                                       bool flip) {
-  if (writing == Writing::pixels)
+  if (writing == Writing::planes)
+    write_planes<kType>(mix, w, o, offset, flip);
+  else if (writing == Writing::pixels)
     write_pixels<kType>(mix, w, offset, flip);
   else
-    write_planes<kType>(mix, w, o, writing, offset, flip);
+    write_values<kType>(mix, w, o, offset, flip);
 }
 
 // The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for all views of an image.
@@ -159,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     for (int chain = 0; chain < a.chains; ++chain) {
       if (chain % kChainsAtOnce == 0) fetch(chain);
       const Chain& c = chains[chain % kChainsAtOnce];
-      if (c.passes != 0) clean = c.passes < 0 ? not_a_number() : clean - c.weight;
+      clean -= c.passes < 0 ? not_a_number() : c.passes ? c.weight : 0.f;
     }
     const int thread = thread_here();
     const Place first(w, kRows, thread);
@@ -184,13 +209,14 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       const Chain& c = chains[chain % kChainsAtOnce];
       if (c.passes <= 0) continue;
       const int thread = thread_here();
+      const float weight = c.weight;
       const int unit = row * a.chains + chain;
       const bool tabulated = tabulate(table, w, unit, c.last);
       run_pass<k3x3, kRows>(w, Place(w, kRows, thread), unit, c.last, table, tabulated, [&](int r, const Two& v) {
         Two sum;
         mix.get(sum, r, thread);
 #pragma unroll
-        for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(c.weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
+        for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
         mix.set(r, thread, sum);
       });
     }

@@ -65,28 +65,45 @@ __device__ __forceinline__ float load(const ApplyArgs& a, int64_t at) {
 }
 
 template <DType kType>
-__device__ __forceinline__ void store(void* out, int64_t at, float y) {
+struct Stored {
+  using Value = float;
+};
+template <>
+struct Stored<DType::u8> {
+  using Value = uint8_t;
+};
+template <>
+struct Stored<DType::f16> {
+  using Value = __half;
+};
+template <>
+struct Stored<DType::bf16> {
+  using Value = uint16_t;
+};
+
+template <DType kType>
+__device__ __forceinline__ typename Stored<kType>::Value stored(float y) {
   if constexpr (kType == DType::u8)
-    static_cast<uint8_t*>(out)[at] = float_to_u8(y);
+    return float_to_u8(y);
   else if constexpr (kType == DType::f16)
-    static_cast<__half*>(out)[at] = __float2half_rn(y);
+    return __float2half_rn(y);
   else if constexpr (kType == DType::bf16)
-    static_cast<uint16_t*>(out)[at] = float_to_bf16(y);
+    return float_to_bf16(y);
   else
-    static_cast<float*>(out)[at] = y;
+    return y;
 }
 
-// Two neighbouring values; `at` is even and so are the array's address and strides.
+// Two neighbouring values, where addresses are multiples of two.
 template <DType kType>
-__device__ __forceinline__ void store_two(void* out, int64_t at, float y0, float y1) {
+__device__ __forceinline__ void store_two(typename Stored<kType>::Value* to, float y0, float y1) {
   if constexpr (kType == DType::u8)
-    *reinterpret_cast<uchar2*>(static_cast<uint8_t*>(out) + at) = {float_to_u8(y0), float_to_u8(y1)};
+    *reinterpret_cast<uchar2*>(to) = {float_to_u8(y0), float_to_u8(y1)};
   else if constexpr (kType == DType::f16)
-    *reinterpret_cast<__half2*>(static_cast<__half*>(out) + at) = __floats2half2_rn(y0, y1);
+    *reinterpret_cast<__half2*>(to) = __floats2half2_rn(y0, y1);
   else if constexpr (kType == DType::bf16)
-    *reinterpret_cast<ushort2*>(static_cast<uint16_t*>(out) + at) = {float_to_bf16(y0), float_to_bf16(y1)};
+    *reinterpret_cast<ushort2*>(to) = {float_to_bf16(y0), float_to_bf16(y1)};
   else
-    *reinterpret_cast<float2*>(static_cast<float*>(out) + at) = {y0, y1};
+    *reinterpret_cast<float2*>(to) = {y0, y1};
 }
 
 // The color map of a band of at most 21 frequencies F - 10 .. F + 10, for values of one channel, in place:
