@@ -165,26 +165,18 @@ __device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Wr
 // The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for all views of an image.
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writing) {
-  constexpr int kChainsAtOnce = 8;
   __shared__ Table table;
-  __shared__ Chain chains[kChainsAtOnce];
-  __shared__ Mix mix;  // each thread uses its own column: registers are scarcer
+  __shared__ Mix mix;
   const ApplyArgs& a = w.args;
   const int image = blockIdx.y;
   for (int view = 0; view < w.views; ++view) {
     const int row = view * w.images + image;
-    const auto fetch = [&](int chain) {  // and those after it: one wait for all of them
-      __syncthreads();
-      if (threadIdx.x < min(kChainsAtOnce, a.chains - chain))
-        chains[threadIdx.x] = w.chains[row * a.chains + chain + threadIdx.x];
-      __syncthreads();
-    };
+    const Chain* chains = w.chains + row * a.chains;
     float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
-#pragma unroll 1
     for (int chain = 0; chain < a.chains; ++chain) {
-      if (chain % kChainsAtOnce == 0) fetch(chain);
-      const Chain& c = chains[chain % kChainsAtOnce];
-      clean -= c.passes < 0 ? not_a_number() : c.passes ? c.weight : 0.f;
+      const int passes = chains[chain].passes;
+      const float weight = chains[chain].weight;
+      clean -= passes < 0 ? not_a_number() : passes ? weight : 0.f;
     }
     const int thread = thread_here();
     const Place first(w, kRows, thread);
@@ -205,18 +197,16 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     }
 #pragma unroll 1
     for (int chain = 0; chain < a.chains; ++chain) {
-      if (chain % kChainsAtOnce == 0 && a.chains > kChainsAtOnce) fetch(chain);
-      const Chain& c = chains[chain % kChainsAtOnce];
+      const Chain c = chains[chain];
       if (c.passes <= 0) continue;
       const int thread = thread_here();
-      const float weight = c.weight;
       const int unit = row * a.chains + chain;
       const bool tabulated = tabulate(table, w, unit, c.last);
       run_pass<k3x3, kRows>(w, Place(w, kRows, thread), unit, c.last, table, tabulated, [&](int r, const Two& v) {
         Two sum;
         mix.get(sum, r, thread);
 #pragma unroll
-        for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
+        for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(c.weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
         mix.set(r, thread, sum);
       });
     }

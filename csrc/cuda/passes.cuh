@@ -29,16 +29,15 @@ struct Source {
   __device__ const uint2* at(int y, int x) const { return pixels + static_cast<unsigned>(y * pitch + x); }
 };
 
-// What `to_x` makes of each value: to_x(channel, raw).
+// What `to_x` makes of each value: to_x(pixel, channel).
 template <int kCount, class ToX, class Put>
 __device__ __forceinline__ void read(const Source& s, Place o, ToX to_x, Put put) {
 #pragma unroll 2
   for (int r = 0; r < kCount; ++r) {
     const uint4 two = __ldg(reinterpret_cast<const uint4*>(s.at(min(o.y + r, s.height - 1), o.x)));
-    const Raw left = decode({two.x, two.y}), right = decode({two.z, two.w});
     Two v;
 #pragma unroll
-    for (int c = 0; c < 3; ++c) v[0][c] = to_x(c, left.c[c]), v[1][c] = to_x(c, right.c[c]);
+    for (int c = 0; c < 3; ++c) v[0][c] = to_x({two.x, two.y}, c), v[1][c] = to_x({two.z, two.w}, c);
     put(r, v);
   }
 }
@@ -298,7 +297,7 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
   } else if (pass.op == kSpatial) {
     displace<kCount>(source, o, static_cast<const float*>(pass.operand), pass.wide, w.pixels, put);
   } else {
-    read<kCount>(source, o, [](int, float raw) { return nearest(raw - 1.f); }, put);
+    read<kCount>(source, o, [](uint2 p, int c) { return nearest(decode(p, c) - 1.f); }, put);
   }
 }
 
@@ -308,7 +307,7 @@ __device__ __forceinline__ void run_pass(const Work& w, Place o, int unit, const
                                          bool tabulated, Put put) {
   if (tabulated) {
     const Source source{pass.source, w.args.height, w.args.width, w.pitch};
-    return read<kCount>(source, o, [&](int c, float raw) { return table[c][level(raw)]; }, put);
+    return read<kCount>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
   }
   if (pass.first == pass.last) return run_first<k3x3, kCount>(w, o, pass, put);
   const Step* steps = w.steps + unit * w.args.depth;

@@ -49,7 +49,9 @@ __device__ __forceinline__ uint2 encode(const float (&x)[3]) {
   return {permuted(raw(0), raw(1), 0x6521), permuted(raw(2), raw(2), 0x3321)};
 }
 
-__device__ __forceinline__ uint32_t level(float raw) { return (bits(raw) >> 15) & 0xff; }  // of an 8-bit value
+__device__ __forceinline__ uint32_t level(uint2 p, int c) {  // of an 8-bit value
+  return (c < 2 ? p.x : p.y) >> (c == 1 ? 23 : 7) & 0xff;
+}
 
 __device__ __forceinline__ float byte_value(uint32_t level) {  // level / 255 to nearest, as on the CPU
   return nearest(static_cast<float>(level) * (1.f / 256.f));
