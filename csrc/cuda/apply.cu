@@ -173,6 +173,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     const int row = view * w.images + image;
     const Chain* chains = w.chains + row * a.chains;
     float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
+#pragma unroll 1
     for (int chain = 0; chain < a.chains; ++chain) {
       const int passes = chains[chain].passes;
       const float weight = chains[chain].weight;
@@ -199,10 +200,11 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     for (int chain = 0; chain < a.chains; ++chain) {
       const Chain c = chains[chain];
       if (c.passes <= 0) continue;
-      const int thread = thread_here();
-      const int unit = row * a.chains + chain;
+      const int thread = thread_here(), unit = row * a.chains + chain;
+      const Place o(w, kRows, thread);
       const bool tabulated = tabulate(table, w, unit, c.last);
-      run_pass<k3x3, kRows>(w, Place(w, kRows, thread), unit, c.last, table, tabulated, [&](int r, const Two& v) {
+      if (o.y >= a.height) continue;
+      run_pass<k3x3, kRows>(w, o, unit, c.last, table, tabulated, [&](int r, const Two& v) {
         Two sum;
         mix.get(sum, r, thread);
 #pragma unroll

@@ -188,7 +188,8 @@ __device__ __forceinline__ void displace(const Source& s, Place o, const float* 
         float next_y, next_x;
         const float down = displaced(i ? dy.y : dy.x, above, below, next_y);
         const float across = displaced(i ? dx.y : dx.x, left - i, right - i, next_x);
-        const uint32_t at = bits(down) * s.pitch + origin + (bits(across) + i);
+        const uint32_t at =
+            static_cast<uint32_t>(bits(down)) * s.pitch + origin + (static_cast<uint32_t>(bits(across)) + i);
         const uint2 *upper_corner = upper_pixels + at, *lower_corner = lower_pixels + at;
         const Raw a = decode(__ldg(upper_corner)), b = decode(__ldg(upper_corner + 1)), c = decode(__ldg(lower_corner)),
                   d = decode(__ldg(lower_corner + 1));
@@ -284,7 +285,7 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
   if (pass.op == kSpectral) {
     const float* taps = static_cast<const float*>(pass.operand);
     if constexpr (k3x3) {
-      if constexpr (kCount <= 4) {
+      if constexpr (kCount <= 6) {
         filter_3x3<kCount>(source, o, taps, put);
       } else {
 #pragma unroll 1
