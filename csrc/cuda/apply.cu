@@ -203,7 +203,6 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       const int thread = thread_here(), unit = row * a.chains + chain;
       const Place o(w, kRows, thread);
       const bool tabulated = tabulate(table, w, unit, c.last);
-      if (o.y >= a.height) continue;
       run_pass<k3x3, kRows>(w, o, unit, c.last, table, tabulated, [&](int r, const Two& v) {
         Two sum;
         mix.get(sum, r, thread);

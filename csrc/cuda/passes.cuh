@@ -94,7 +94,7 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
   Two sum[2];  // of this row and of the next one
   float column[3][4];
   Row first, ahead;
-  load(first, o.y > 0), load(ahead, true);
+  load(first, static_cast<unsigned>(o.y - 1) < static_cast<unsigned>(s.height)), load(ahead, 0 < below);
   decoded(column, first);
   add(sum[0], column, 0);
   decoded(column, ahead);
