@@ -10,15 +10,15 @@ namespace {
 // Pass `number` of the chains that have more to come.
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
-  __shared__ Table table;
+  __shared__ __align__(16) Table table;
   const int count = w.counts[1 + number], *to_do = w.to_do + number * w.units();
   for (int i = blockIdx.y; i < count; i += gridDim.y) {
     const int unit = to_do[i];
     const Pass pass = w.passes[unit * w.args.depth + number];
-    const bool tabulated = tabulate(table, w, unit, pass);
+    load_table(table, pass);
     const Place o(w, kPassRows, thread_here());
     uint2* out = w.image[number % 2] + unit * w.pixels + static_cast<unsigned>(o.y * w.pitch + o.x);
-    run_pass<k3x3, kPassRows>(w, o, unit, pass, table, tabulated, [&](int r, const Two& v) {
+    run_pass<k3x3, kPassRows>(w, o, unit, pass, table, [&](int r, const Two& v) {
       const uint2 left = encode(v[0]), right = encode(v[1]);
       if (r < w.args.height - o.y) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
       out += w.pitch;
@@ -165,7 +165,7 @@ __device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Wr
 // The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for all views of an image.
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writing) {
-  __shared__ Table table;
+  __shared__ __align__(16) Table table;
   __shared__ Mix mix;
   const ApplyArgs& a = w.args;
   const int image = blockIdx.y;
@@ -202,8 +202,8 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       if (c.passes <= 0) continue;
       const int thread = thread_here(), unit = row * a.chains + chain;
       const Place o(w, kRows, thread);
-      const bool tabulated = tabulate(table, w, unit, c.last);
-      run_pass<k3x3, kRows>(w, o, unit, c.last, table, tabulated, [&](int r, const Two& v) {
+      load_table(table, c.last);
+      run_pass<k3x3, kRows>(w, o, unit, c.last, table, [&](int r, const Two& v) {
         Two sum;
         mix.get(sum, r, thread);
 #pragma unroll

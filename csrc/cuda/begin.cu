@@ -1,5 +1,5 @@
 // The first kernel of a chunk: packs the images, and turns the plan into what the other kernels need. Its blocks have
-// one of four roles, none of which needs another's result.
+// one of five roles, none of which needs another's result.
 #include "pixels.cuh"
 
 namespace prime {
@@ -32,20 +32,43 @@ __device__ int add_field(const Work& w, int unit, int j, Slot s) {
   return at;
 }
 
+constexpr int kInvalid = -1;
+
+// A slot as it runs: what changes nothing is the identity.
+__device__ Slot slot_of(const Work& w, int unit, int j) {
+  const Row<const int32_t> plan = w.plan(unit / w.args.chains);
+  const int chain = unit % w.args.chains;
+  Slot s = plan.slot(chain, j);
+  if (!valid(s, w.args.max_cut, w.args.max_band)) s.primitive = kInvalid;
+  if (s.primitive > 0 && (s.strength == 0.f || plan.weight(chain + 1) == 0.f)) s.primitive = kIdentity;
+  return s;
+}
+
+// How many slots of a chain its table stands for: color maps at its begin, of bytes. slot(j) is slot_of(w, unit, j).
+template <class SlotAt>
+__device__ int tabulated(const Work& w, SlotAt slot) {
+  if (w.args.in_type != DType::u8) return 0;
+  int slots = 0;
+  for (int j = 0; j < w.args.depth; ++j) {
+    const int primitive = slot(j).primitive;
+    if (primitive == kNoise) return 0;
+    if (primitive == kColor)
+      slots = j + 1;
+    else if (primitive != kIdentity)
+      break;
+  }
+  return slots;
+}
+
 // Chains as passes and steps, and the list of displacement fields. First a thread a slot, then a thread a chain.
 __device__ void program_role(const Work& w, int first) {
-  constexpr int kInvalid = -1;
   __shared__ Slot slots[kBegin];
   __shared__ int numbers[kBegin];  // of fields
   const ApplyArgs& a = w.args;
   const int depth = a.depth, here = min(kBegin / depth, w.units() - first);
   if (threadIdx.x < here * depth) {
     const int unit = first + threadIdx.x / depth, j = threadIdx.x % depth;
-    const Row<const int32_t> plan = w.plan(unit / a.chains);
-    const bool needed = plan.weight(unit % a.chains + 1) != 0.f;
-    Slot s = plan.slot(unit % a.chains, j);
-    if (!valid(s, a.max_cut, a.max_band)) s.primitive = kInvalid;
-    if (s.primitive > 0 && (s.strength == 0.f || !needed)) s.primitive = kIdentity;
+    const Slot s = slot_of(w, unit, j);
     if (s.primitive == kSpatial) numbers[threadIdx.x] = add_field(w, unit, j, s);
     slots[threadIdx.x] = s;
   }
@@ -63,7 +86,12 @@ __device__ void program_role(const Work& w, int first) {
     pass.op = op, pass.first = steps;
     ++passes;
   };
-  for (int j = 0; j < depth && weight != 0.f; ++j) {
+  int j = tabulated(w, [&](int j) { return slots[threadIdx.x * depth + j]; });
+  if (j > 0) {
+    next(kColor);
+    pass.operand = w.tables + unit;
+  }
+  for (; j < depth && weight != 0.f; ++j) {
     const Slot s = slots[threadIdx.x * depth + j];
     if (s.primitive == kIdentity) continue;
     if (s.primitive == kInvalid) {
@@ -122,6 +150,7 @@ __device__ void parameter_role(const Work& w, int first_warp) {
       out[taps] = sum;
     }
   } else if (s.primitive == kColor) {
+    if (j < tabulated(w, [&](int j) { return slot_of(w, unit, j); })) return;  // table_role() has these
     const int count = s.last - s.first + 1, middle = count / 2;
     for (int c = 0; c < 3; ++c) {
       if (count > kPolynomial) {
@@ -147,6 +176,32 @@ __device__ void parameter_role(const Work& w, int first_warp) {
       __syncwarp();
     }
   }
+}
+
+// The table of a unit's chain, by a block; coefficients go by way of the place for the slot's parameters.
+__device__ void table_role(const Work& w, int unit) {
+  static_assert(kBegin == 256, "a thread a byte");
+  const auto slot = [&](int j) { return slot_of(w, unit, j); };
+  const int slots = tabulated(w, slot), chain = unit % w.args.chains;
+  if (slots == 0) return;
+  const Stream stream = w.plan(unit / w.args.chains).stream();
+  float x[3];
+  for (int c = 0; c < 3; ++c) x[c] = byte_value(threadIdx.x);
+  for (int j = 0; j < slots; ++j) {
+    const Slot s = slot(j);
+    if (s.primitive != kColor) continue;
+    const int count = s.last - s.first + 1, blocks = run_blocks(count);
+    float* coefficients = w.parameters_of(unit, j);
+    for (int i = threadIdx.x; i < 3 * blocks; i += kBegin) {
+      const int c = i / blocks, q = i % blocks;
+      const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(q), chain, j, Purpose::color, c));
+      for (int k = 0; k < 4; ++k)
+        if (4 * q + k < count) coefficients[c * count + 4 * q + k] = z.z[k] * s.strength;
+    }
+    __syncthreads();
+    for (int c = 0; c < 3; ++c) x[c] = color_map(x[c], coefficients + c * count, s.first, count);
+  }
+  for (int c = 0; c < 3; ++c) w.tables[unit][c][threadIdx.x] = x[c];
 }
 
 // How images are read: by words of four bytes where addresses allow it, from planes or from interleaved pixels.
@@ -234,7 +289,7 @@ __device__ void sine_role(const Work& w, int64_t at) {
 }
 
 struct Roles {
-  int64_t program, parameters, pack, sine;  // blocks
+  int64_t program, parameters, tables, pack, sine;  // blocks
   Reading reading;
 };
 
@@ -242,7 +297,8 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
   int64_t block = blockIdx.x;
   if (block < roles.program) return program_role(w, static_cast<int>(block) * (kBegin / w.args.depth));
   if ((block -= roles.program) < roles.parameters) return parameter_role(w, static_cast<int>(block * kWarps));
-  if ((block -= roles.parameters) < roles.pack) {
+  if ((block -= roles.parameters) < roles.tables) return table_role(w, static_cast<int>(block));
+  if ((block -= roles.tables) < roles.pack) {
     const int each = static_cast<int>(roles.pack / w.images), image = static_cast<int>(block / each);
     return pack_role(w, image, static_cast<int>(block - int64_t(image) * each) * kBegin, roles.reading);
   }
@@ -255,9 +311,13 @@ void begin(const Work& w, bool first, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return (threads + kBegin - 1) / kBegin; };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
   const int chains = kBegin / w.args.depth;  // of a block
-  const Roles roles{(w.units() + chains - 1) / chains, blocks(int64_t(w.units()) * w.args.depth * 32),
-                    w.images * blocks(w.pixels / 4), first ? blocks(sines) : 0, reading_of(w.args)};
-  const int64_t all = roles.program + roles.parameters + roles.pack + roles.sine;
+  const Roles roles{(w.units() + chains - 1) / chains,
+                    blocks(int64_t(w.units()) * w.args.depth * 32),
+                    w.args.in_type == DType::u8 ? w.units() : 0,
+                    w.images * blocks(w.pixels / 4),
+                    first ? blocks(sines) : 0,
+                    reading_of(w.args)};
+  const int64_t all = roles.program + roles.parameters + roles.tables + roles.pack + roles.sine;
   cudaMemsetAsync(w.counts, 0, w.args.depth * sizeof(int), stream);
   begin_kernel<<<static_cast<unsigned>(all), kBegin, 0, stream>>>(w, roles);
 }

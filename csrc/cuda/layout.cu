@@ -43,6 +43,7 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   arena.take(w.steps, slots);
   arena.take(w.chains, units);
   arena.take(w.parameter, slots * w.parameters);
+  arena.take(w.tables, a.in_type == DType::u8 ? units : 0);
   arena.take(w.fields, spatial);
   arena.take(w.counts, a.depth);
   arena.take(w.to_do, units * (a.depth - 1));

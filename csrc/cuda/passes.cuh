@@ -245,37 +245,15 @@ __device__ __forceinline__ void pointwise(Patch& p, const Work& w, Place o, int 
   }
 }
 
-// What color steps make of the 256 values of a byte.
-using Table = float[3][256];
-
-// Makes the table of a pass without a filter or displacement, if it can have one: bytes and colors. All threads of the
-// block come here; returns whether there is a table.
-__device__ __forceinline__ bool tabulate(Table& table, const Work& w, int unit, const Pass& pass) {
-  static_assert(kThreads == 256, "a thread a byte");
-  if (pass.op != kIdentity || w.args.in_type != DType::u8) return false;
-  const Step* steps = w.steps + unit * w.args.depth;
-  for (int j = pass.first; j < pass.last; ++j)
-    if (steps[j].primitive != kColor) return false;
+// Brings a pass's table, if it has one, into shared memory. All threads of the block come here.
+__device__ __forceinline__ void load_table(Table& table, const Pass& pass) {
+  if (pass.op != kColor) return;
+  constexpr int kQuads = sizeof(Table) / sizeof(uint4);
+  static_assert(kQuads <= kThreads, "at most a quad a thread");
   __syncthreads();  // nobody still reads another chain's table
-  float x[3];
-#pragma unroll
-  for (int c = 0; c < 3; ++c) x[c] = byte_value(threadIdx.x);
-  for (int j = pass.first; j < pass.last; ++j) {
-    const Step s = steps[j];
-#pragma unroll
-    for (int c = 0; c < 3; ++c) {
-      if (s.count > kPolynomial) {
-        x[c] = wide_color(x[c], s.parameters + c * s.count, s.first, s.count);
-      } else {
-        float* one[1] = {&x[c]};
-        color_polynomial(one, s.parameters + c * kPolynomialWords);
-      }
-    }
-  }
-#pragma unroll
-  for (int c = 0; c < 3; ++c) table[c][threadIdx.x] = x[c];
+  if (threadIdx.x < kQuads)
+    reinterpret_cast<uint4*>(table)[threadIdx.x] = __ldg(static_cast<const uint4*>(pass.operand) + threadIdx.x);
   __syncthreads();
-  return true;
 }
 
 // A pass of a unit's chain without its pointwise slots.
@@ -305,8 +283,8 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
 // A pass of a unit's chain, on this thread's pixels.
 template <bool k3x3, int kCount, class Put>
 __device__ __forceinline__ void run_pass(const Work& w, Place o, int unit, const Pass& pass, const Table& table,
-                                         bool tabulated, Put put) {
-  if (tabulated) {
+                                         Put put) {
+  if (pass.op == kColor) {
     const Source source{pass.source, w.args.height, w.args.width, w.pitch};
     return read<kCount>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
   }

@@ -22,8 +22,8 @@ constexpr int kPolynomialWords = 24;  // per channel
 
 struct alignas(16) Pass {
   const uint2* source;  // the image it starts from
-  const void* operand;  // the taps of a filter, or a Field's shifts
-  int op;               // kSpectral, kSpatial, or kIdentity: pointwise slots alone
+  const void* operand;  // the taps of a filter, a Field's shifts, or a Table
+  int op;               // kSpectral, kSpatial; without either: kColor, a Table; or kIdentity, pointwise slots alone
   int wide;             // see Field
   int first, last;      // its pointwise slots among the steps of the chain
 };
@@ -41,6 +41,9 @@ struct alignas(16) Chain {
   float weight;
   int unused[2];
 };
+
+// What the color maps that a chain begins with make of the 256 values of a byte, by channel.
+using Table = float[3][256];
 
 // One spatial slot of the chunk. Its displacement field is D = S_y B S_x^T (core/primitives.h). Modes are kept in two
 // halves, odd frequencies first: sines of odd frequencies are even about the middle of the grid and the others odd, so
@@ -76,6 +79,7 @@ struct Work {
   Pass* passes;            // [units, depth]
   Step* steps;             // [units, depth]
   float* parameter;        // [units, depth, parameters]
+  Table* tables;           // [units], of byte images
   Field* fields;           // [units x depth]
   int* counts;             // [depth]: of fields, and of units that have a first, second, ... pass before their last
   int* to_do;              // [depth - 1, units]: those units
