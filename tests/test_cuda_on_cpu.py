@@ -23,7 +23,7 @@ from prime_dali import Plan, arrays, preset, reference, sample
 
 ROOT = Path(__file__).parent.parent
 LAUNCH = re.compile(
-    r"(\w+(?:<\w+>)?)<<<(.+?), (\w+), 0,\s+(\w+|static_cast<cudaStream_t>\(stream\))>>>\((.*?)\);", re.S
+    r"(\w+(?:<[\w, ]+>)?)<<<(.+?), (\w+), 0,\s+(\w+|static_cast<cudaStream_t>\(stream\))>>>\((.*?)\);", re.S
 )
 
 

@@ -26,10 +26,16 @@ __device__ __forceinline__ float inverse_root(float x) {  // to 1e-7
   return y;
 }
 
-__device__ __forceinline__ float logarithm(float x) {  // ln x, to 2e-7 of 1
+__device__ __forceinline__ float binary_logarithm(float x) {  // to 2e-7 of 1
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return 0.69314718f * y;
+  return y;
+}
+
+__device__ __forceinline__ float saturated_fma(float a, float b, float c) {  // one instruction, two from C++
+  float y;
+  asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(y) : "f"(a), "f"(b), "f"(c));
+  return y;
 }
 
 // sum += a b for 16 x 16 by 16 x 8 numbers, each lane holding its share as mma's m16n8k16 wants it.

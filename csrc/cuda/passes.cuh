@@ -1,5 +1,6 @@
 // What a pass does to pixels: filter, displacement, color maps, noise.
 #pragma once
+#include "device.cuh"
 #include "pixels.cuh"
 
 namespace prime {
@@ -110,52 +111,56 @@ __device__ __forceinline__ void clip(Patch& p) {
       for (int c = 0; c < 3; ++c) p.v[r][i][c] = __saturatef(p.v[r][i][c]);
 }
 
-// Where to read along one axis, clamped to the image: how far away is a pixel that has a next one, as kMagic and that,
-// and the next one's weight. `before` and `after`: pixels to the two ends of the axis. The fraction is taken from the
-// shift alone: at pixel 4000 a float32 sum would lose half its digits.
+// Where to read along one axis, clamped to the image: the last pixel before that point but one that has a next one, as
+// kMagic and its number, and the next one's weight. `last`: kMagic and the number of the last pixel but one. The shift
+// is unit * code less what `at` has more than kMagic and the pixel's own number. The weight is the exact fraction: at
+// pixel 4000 a float32 sum would lose half its digits.
 constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: a sum with it is a whole number, in its low bits
-__device__ __forceinline__ float displaced(float shift, float before, float after, float& next) {
-  const float whole = fminf(fmaxf(__fadd_rd(-shift, kMagic), kMagic - before), kMagic - 1.f + after);
-  next = __saturatef(-shift - (whole - kMagic));
+__device__ __forceinline__ float displaced(float code, float unit, float at, float last, float& next) {
+  const float whole = fminf(fmaxf(__fmaf_rd(-unit, code, at), kMagic), last);
+  next = saturated_fma(-unit, code, at - whole);
   return whole;
 }
 
-__device__ __forceinline__ float2 floats(float2 v) { return v; }
-__device__ __forceinline__ float2 floats(__half2 v) { return __half22float2(v); }
-
-// Shifts of a patch, [row][down, right], of two columns each.
-template <class TwoShifts>
-__device__ __forceinline__ void read_shifts(float2 (&shift)[kStrip][2], const float* field, int64_t pixels, int width,
-                                            Place o, int height) {
-  TwoShifts all[kStrip][2];  // all asked for at once
+// Shifts of a patch as they are kept, codes as floats, [row][column][down, right].
+__device__ __forceinline__ void read_shifts(float (&shift)[kStrip][2][2], const uint2* field, bool wide,
+                                            const Source& s, Place o) {
+  const auto pair = [&](int r) { return static_cast<unsigned>(min(o.y + r, s.height - 1) * s.pitch + o.x) / 2; };
+  if (wide) {
 #pragma unroll
-  for (int i = 0; i < 2 * kStrip; ++i) {
-    const int at = min(o.y + i / 2, height - 1) * width + o.x;
-    all[i / 2][i % 2] = __ldg(reinterpret_cast<const TwoShifts*>(field + i % 2 * pixels) + at / 2);
+    for (int r = 0; r < kStrip; ++r) {
+      const float4 two = __ldg(reinterpret_cast<const float4*>(field) + pair(r));
+      shift[r][0][0] = two.x, shift[r][0][1] = two.y, shift[r][1][0] = two.z, shift[r][1][1] = two.w;
+    }
+    return;
   }
+  uint2 two[kStrip];  // all asked for at once
 #pragma unroll
-  for (int i = 0; i < 2 * kStrip; ++i) shift[i / 2][i % 2] = floats(all[i / 2][i % 2]);
+  for (int r = 0; r < kStrip; ++r) two[r] = __ldg(field + pair(r));
+#pragma unroll
+  for (int r = 0; r < kStrip; ++r)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t code = __byte_perm(i / 2 ? two[r].y : two[r].x, kCodeBits, i % 2 ? 0x7632 : 0x7610);
+      shift[r][i / 2][i % 2] = from_bits(static_cast<int32_t>(code));
+    }
 }
 
-__device__ __forceinline__ void displace(Patch& p, const Source& s, Place o, const float* field, bool wide,
-                                         int64_t pixels) {
-  float2 shift[kStrip][2];
-  if (wide)
-    read_shifts<float2>(shift, field, pixels, s.pitch, o, s.height);
-  else
-    read_shifts<__half2>(shift, field, pixels, s.pitch, o, s.height);
-  const float left = static_cast<float>(o.x), over = static_cast<float>(s.width - 1) - left;
+__device__ __forceinline__ void displace(Patch& p, const Source& s, Place o, const uint2* field, float unit) {
+  float shift[kStrip][2][2];
+  read_shifts(shift, field, unit == kWide, s, o);
+  const float zero = kMagic + (unit == kWide ? 0.f : unit * kCodeZero);  // a whole number
+  const float bottom = kMagic + static_cast<float>(s.height - 2), right = kMagic + static_cast<float>(s.width - 2);
 #pragma unroll
   for (int r = 0; r < kStrip; ++r) {
-    const int y = min(o.y + r, s.height - 1);
-    const float above = static_cast<float>(y), below = static_cast<float>(s.height - 1) - above;
-    const float2 dy = shift[r][0], dx = shift[r][1];
+    const float at_y = zero + static_cast<float>(min(o.y + r, s.height - 1));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float next_y, next_x;
-      const int down_by = bits(displaced(i ? dy.y : dy.x, above, below, next_y)) - bits(kMagic);
-      const int right_by = bits(displaced(i ? dx.y : dx.x, left + i, over - i, next_x)) - bits(kMagic);
-      const uint2* corner = s.pixels + static_cast<unsigned>((y + down_by) * s.pitch + o.x + i + right_by);
+      const int y = bits(displaced(shift[r][i][0], unit, at_y, bottom, next_y)) - bits(kMagic);
+      const int x =
+          bits(displaced(shift[r][i][1], unit, zero + static_cast<float>(o.x + i), right, next_x)) - bits(kMagic);
+      const uint2* corner = s.pixels + static_cast<unsigned>(y * s.pitch + x);
       const Raw a = decode(__ldg(corner)), b = decode(__ldg(corner + 1)), c = decode(__ldg(corner + s.pitch)),
                 d = decode(__ldg(corner + s.pitch + 1));
       // x is kUp (raw - 1): the weights carry kUp, so their sum takes the 1 off.
@@ -253,7 +258,7 @@ __device__ __forceinline__ void run_pass(Patch& p, const Work& w, Place o, int u
       filter_any(p, source, o, taps, w.args.filter);
     clip(p);
   } else if (pass.op == kSpatial) {
-    displace(p, source, o, static_cast<const float*>(pass.operand), pass.wide, w.pixels);
+    displace(p, source, o, static_cast<const uint2*>(pass.operand), pass.unit);
   } else {
     read(p, source, o, [](int, float raw) { return nearest(raw - 1.f); });
   }

@@ -7,7 +7,9 @@ namespace prime {
 inline float root(float x) { return sqrtf(x); }
 inline float reciprocal(float x) { return 1.f / x; }
 inline float inverse_root(float x) { return 1.f / sqrtf(x); }
-inline float logarithm(float x) { return logf(x); }
+inline float binary_logarithm(float x) { return log2f(x); }
+
+inline float saturated_fma(float a, float b, float c) { return __saturatef(fmaf(a, b, c)); }
 
 inline __half half_of(uint64_t word, int i) {
   const uint16_t bits = static_cast<uint16_t>(word >> 16 * i);
