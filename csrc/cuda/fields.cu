@@ -18,7 +18,7 @@
 namespace prime {
 namespace {
 
-constexpr int kFieldThreads = 128;  // of a block, at most
+constexpr int kHalfThreads = 128, kShiftThreads = 256;  // of a block, at most
 
 // normals() of core/random.h over kFactor, with the GPU's logarithm, sine, cosine and root, whose errors (5e-7) are far
 // below half precision.
@@ -178,7 +178,7 @@ __device__ __forceinline__ void multiply_draws(float (&sum)[2][2][2][4], const u
 // of 16 columns x. kRoom: steps that fit into shared memory; unless all do (kAtOnce), they are drawn again for every
 // round of tiles.
 template <int kRoom, bool kAtOnce>
-__global__ void __launch_bounds__(kFieldThreads, kAtOnce ? 6 : 4) half_product_kernel(Work w) {
+__global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4) half_product_kernel(Work w) {
   __shared__ uint4 shared[kRoom][2][2][32];  // [step, and rests of steps][eight][parity][lane]
   const ApplyArgs& args = w.args;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, eight = warp % 2;
@@ -306,14 +306,14 @@ __device__ __noinline__ void store_some(uint2* field, bool wide, int at, int x, 
   if (width % 2 && x == 0) store(last + 1, 0.f, 0.f);  // shifts are read two at a time
 }
 
-// A warp takes 16 columns x and their mirror images, W - 1 - x, and 16 rows y and theirs, of both fields. The sines of
-// x are in such an order that a lane gets four neighbouring columns.
-__global__ void __launch_bounds__(kFieldThreads, 4) shift_kernel(Work w) {
+// A block takes 16 columns x and their mirror images, W - 1 - x, of both fields, so that half products are read once;
+// each of its warps takes 16 rows y and theirs. The sines of x are in such an order that a lane gets four neighbouring
+// columns.
+__global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
   const ApplyArgs& args = w.args;
   const int lane = threadIdx.x % 32, height = args.height, width = args.width, count = w.counts[0];
-  const int tile = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  const int tile_x = tile / w.tiles_y, tile_y = tile - tile_x * w.tiles_y;
-  if (tile_x >= w.tiles_x) return;
+  const int tile_x = blockIdx.x, tile_y = blockIdx.z * (blockDim.x / 32) + threadIdx.x / 32;
+  if (tile_y >= w.tiles_y) return;
   const uint4* sines = w.sine_y + tile_y * (w.ky / kK) * 128 + lane;
   const int x = tile_x * 16 + lane % 4 * 4, y = tile_y * 16 + lane / 4;  // and row y + 8
   const int near = y * w.pitch + x, far = (height - 1 - y) * w.pitch + x, to_mirrored = width - 4 - 2 * x;
@@ -355,23 +355,24 @@ __global__ void __launch_bounds__(kFieldThreads, 4) shift_kernel(Work w) {
 }  // namespace
 
 void fields(const Work& w, cudaStream_t stream) {
-  const auto blocks = [&](int across, int threads) {  // some for every field, and enough to fill the GPU
-    return dim3(across, (w.processors * 2048 / threads + across - 1) / across);
+  // `across` blocks for a field, and for as many fields at a time as fill the GPU.
+  const auto at_a_time = [&](int across, int threads) {
+    return static_cast<unsigned>((w.processors * 2048 / threads + across - 1) / across);
   };
-  const int half_threads = 64 * std::min(kFieldThreads / 64, (w.tiles_x + 1) / 2);
-  const dim3 half_blocks = blocks(2 * w.ky / kK, half_threads);
+  const int half_threads = 64 * std::min(kHalfThreads / 64, (w.tiles_x + 1) / 2);
   const int split =
       static_cast<int>(w.half_words / (32 * w.tiles_x));  // no split field has more modes; see add_field()
   const int steps = std::max(w.kx, 2 * std::min(w.kx, split < w.ky ? split : w.kx)) / kK;
+  const dim3 half_blocks(2 * w.ky / kK, at_a_time(2 * w.ky / kK, half_threads));
   if (steps <= 8)
     half_product_kernel<8, true><<<half_blocks, half_threads, 0, stream>>>(w);
   else if (steps <= 16)
     half_product_kernel<16, true><<<half_blocks, half_threads, 0, stream>>>(w);
   else
     half_product_kernel<16, false><<<half_blocks, half_threads, 0, stream>>>(w);
-  const int tiles = w.tiles_x * w.tiles_y, warps = std::min(kFieldThreads / 32, tiles);
-  const int shift_threads = 32 * warps;
-  const dim3 shift_blocks = blocks((tiles + warps - 1) / warps, shift_threads);
+  const int rounds = (w.tiles_y * 32 + kShiftThreads - 1) / kShiftThreads;
+  const int shift_threads = 32 * ((w.tiles_y + rounds - 1) / rounds);
+  const dim3 shift_blocks(w.tiles_x, at_a_time(w.tiles_x * rounds, shift_threads), rounds);
   shift_kernel<<<shift_blocks, shift_threads, 0, stream>>>(w);
 }
 
