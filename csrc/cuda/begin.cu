@@ -22,15 +22,16 @@ __device__ int add_field(const Work& w, int unit, int j, Slot s) {
   const ApplyArgs& a = w.args;
   const int ky = parity_pad(modes(s.last, a.height));
   // Variance of a shift along one axis, in units of `pixels`: the variances 1 / (i^2 + j^2) over a quarter disc, times
-  // the mean of the squared sines. A shift of 0.6 pixels is off by 1e-4 with factors in half precision, and the largest
-  // of such a field by 1.5e-3 (test_half_precision_is_ample_for_small_shifts).
+  // the mean of the squared sines. Where that makes 0.6 pixels, factors in half precision leave shifts off by 2e-4, and
+  // the largest by 1e-3 (test_half_precision_is_ample_for_small_shifts).
   const float pixels = s.strength * static_cast<float>(a.height > a.width ? a.height : a.width);
   const float variance = 0.3927f * logf(static_cast<float>(s.last));
   const bool fits = int64_t(16) * w.tiles_x * 2 * ky <= w.half_words;
   const bool split = pixels * sqrtf(variance) > 0.6f && fits;
-  // No pixel's variance is larger than that and 0.5, so codes reach 8.4 standard deviations of the pixel that moves
-  // most, and up to twice as far, for the unit is a power of two: beyond is one shift of 1e18. They are off by half a
-  // unit, 6e-5 pixels for typical fields and 1e-3 at most.
+  // No pixel's variance is larger than that and 0.5, and little less than that and 0.2. So codes reach 8.4 standard
+  // deviations of the pixel that moves most, or up to twice as far, for the unit is a power of two; beyond is one shift
+  // of 1e16 at worst (test_codes_of_shifts_are_wide_enough). They are off by half a unit: 6e-5 pixels for most fields,
+  // 1e-3 at most.
   const float least = 1.f / 32768.f, most = 1.f / 512.f;
   const float unit_wanted = fmaxf(8.f * pixels * sqrtf(variance + 0.5f) * least, least);
   const float code_unit = from_bits((bits(unit_wanted) + 0x7fffff) & 0x7f800000);
