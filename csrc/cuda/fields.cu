@@ -209,10 +209,11 @@ __global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4) half_product_ke
       __syncthreads();
     };
     if constexpr (kAtOnce) draw_some(0, steps);
-    for (int tile = warp; tile - warp < w.tiles_x; tile += warps) {
-      float sum[2][2][2][4] = {};  // [direction][eight][parity]
+    for (int tile = warp; (kAtOnce ? tile : tile - warp) < w.tiles_x; tile += warps) {
+      const bool mine = kAtOnce || tile < w.tiles_x;  // or this warp only draws
+      float sum[2][2][2][4] = {};                     // [direction][eight][parity]
       const auto multiply_some = [&](int from, int here) {
-        if (tile >= w.tiles_x) return;
+        if (!mine) return;
         const uint4* sines = w.sine_x + (tile * (w.kx / kK) + from) * 128 + lane;
         if (f.split)
           multiply_draws<true>(sum, sines, &shared[0][0][0][lane], room * 128, here);
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4) half_product_ke
           multiply_some(from, here);
         }
       }
-      if (tile >= w.tiles_x) continue;
+      if (!mine) continue;
       uint4* out = w.half + number * w.half_words + (tile * 2 * sixteens + blockIdx.x) * 128 + lane;
 #pragma unroll
       for (int direction = 0; direction < 2; ++direction) {
