@@ -31,7 +31,7 @@ def main() -> None:
                     calls += 2
     for size in ((8, 530), (8, 1100)):  # many modes
         images = torch.rand(2, 3, *size, device="cuda")
-        for strength in (0.001, 0.05):  # small shifts and large ones
+        for strength in (0.0003, 0.001, 0.05):  # small shifts and large ones
             plan = prime_dali.Plan.build([[[("spatial", strength, size[1])]]] * 2, size=size)
             prime_dali.apply(images, plan.torch("cuda"))
             calls += 1

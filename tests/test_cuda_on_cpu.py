@@ -23,7 +23,7 @@ from prime_dali import Plan, arrays, preset, reference, sample
 
 ROOT = Path(__file__).parent.parent
 LAUNCH = re.compile(
-    r"(\w+(?:<\w+>)?)<<<(.+?), (\w+), 0,\s+(\w+|static_cast<cudaStream_t>\(stream\))>>>\((.*?)\);", re.S
+    r"(\w+(?:<[\w, ]+>)?)<<<(.+?), (\w+), 0,\s+(\w+|static_cast<cudaStream_t>\(stream\))>>>\((.*?)\);", re.S
 )
 
 
@@ -186,11 +186,22 @@ def test_nothing_to_do_gives_back_the_input_exactly(dtype: type, changes: dict, 
     assert np.array_equal(apply(cuda, images, plan, dtype), images)
 
 
-@pytest.mark.parametrize("size", [(8, 600), (600, 8), (8, 1100)])
+@pytest.mark.parametrize("size", [(8, 200), (8, 600), (600, 8), (8, 1100)])
 def test_more_modes_than_fit_at_once(size: tuple[int, int], cuda: Any) -> None:
     plan = Plan.build([[[("spatial", 0.003, max(size) - 10)]], [[("spatial", 0.05, 3)]]], size=size)
     images = make_images(2, *size)
     assert count_beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), EIGHT_BIT) == 0
+
+
+@pytest.mark.parametrize("size", [(40, 52), (37, 45)])
+@pytest.mark.parametrize("pixels", [0.01, 0.1, 0.3, 0.59, 0.61, 1.5, 3.0, 6.0, 12.0])
+def test_shifts_of_any_size(pixels: float, size: tuple[int, int], cuda: Any) -> None:
+    """Standard deviations for which shifts are codes of every unit, or floats."""
+    cuts = (2, 9, 40)
+    slots = [("spatial", pixels / max(size) / np.sqrt(0.3927 * np.log(cut)), cut) for cut in cuts]
+    plan = Plan.build([[[slot]] for slot in slots], size=size, seed=2)
+    images = make_images(len(cuts), *size)
+    assert count_beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), SHIFTED["cuda"]) == 0
 
 
 @pytest.mark.parametrize("filter_size", [1, 5, 7])

@@ -16,7 +16,7 @@ from prime_dali import Plan, preset, reference
 SIZES = [(8, 8), (9, 31), (32, 32), (33, 8), (57, 64), (224, 224), (131, 250)]
 FLOAT = 1e-4  # tolerance in float32
 EIGHT_BIT = 1 / 255
-# On CUDA shifts are off by up to 2.5e-3 pixels (half precision), seldom by more than 5e-4.
+# On CUDA shifts are off by up to 1.5e-3 pixels (factors in half precision, 16-bit codes), seldom by more than 5e-4.
 SHIFTED = {"cpu": FLOAT, "cuda": EIGHT_BIT / 2}
 # Whole chains on CUDA: images are kept in steps of 1 / 32640 between passes, and slots amplify.
 CHAIN = {"cpu": FLOAT, "cuda": EIGHT_BIT}
@@ -85,9 +85,11 @@ def test_displacement_vanishes_on_the_border(cut: int, device: str) -> None:
 @pytest.mark.parametrize("size", [(224, 224), (61, 90)])
 @pytest.mark.parametrize("cut", [20, 84, 500])
 def test_half_precision_is_ample_for_small_shifts(cut: int, size: tuple[int, int]) -> None:
-    """What csrc/cuda/fields.cu rounds to half precision, rounded here: coefficients, sines, half products, shifts. Its
-    single-precision path takes over where the standard deviation of a shift is more than 0.6 pixels."""
-    strength = 0.6 / max(size) / np.sqrt(0.3927 * np.log(cut))
+    """What csrc/cuda/fields.cu rounds, rounded here: coefficients, sines and half products to half precision, shifts to
+    16-bit codes. Its single-precision path takes over where the standard deviation of a shift is more than 0.6 pixels."""
+    variance = 0.3927 * np.log(cut)
+    strength = 0.6 / max(size) / np.sqrt(variance)
+    unit = 2.0 ** np.ceil(np.log2(8 * 0.6 * np.sqrt((variance + 0.5) / variance) / 32768))
     [slot] = Plan.build([[[("spatial", strength, cut)]]], size=size, seed=1).materialize()
 
     def half(x: np.ndarray) -> np.ndarray:
@@ -99,9 +101,22 @@ def test_half_precision_is_ample_for_small_shifts(cut: int, size: tuple[int, int
         for side, modes in zip(size, (rows, columns), strict=True)
     )
     pixels = strength * np.array(size)[:, None, None]
-    error = half(pixels * (sine_y @ half(half(slot.coefficients) @ sine_x.T))) - reference.displacement(slot, *size)
+    codes = np.round(pixels * (sine_y @ half(half(slot.coefficients) @ sine_x.T)) / unit)
+    assert np.abs(codes).max() < 32768 / 2
+    error = codes * unit - reference.displacement(slot, *size)
     assert 1e-6 < np.sqrt(np.mean(error**2)) < 3e-4
-    assert np.abs(error).max() < 2.5e-3
+    assert np.abs(error).max() < 1.5e-3
+
+
+def test_codes_of_shifts_are_wide_enough() -> None:
+    """What add_field() in csrc/cuda/begin.cu says of the variance of a shift, the most that any pixel has."""
+    for cut in (1, 2, 3, 5, 9, 20, 60, 150):
+        modes = np.arange(1, cut + 1)
+        square = modes[:, None] ** 2 + modes**2
+        sines = np.sin(np.pi * np.outer(np.linspace(0, 1, 181), modes)) ** 2
+        variance = sines @ np.where(square <= cut**2 + cut, 1 / square, 0) @ sines.T
+        assert 8.4**2 * variance.max() <= 8**2 * (0.3927 * np.log(cut) + 0.5) or cut == 1
+        assert variance.max() <= 0.3927 * np.log(cut) + 0.5 + 1e-9
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 10), (481, 500), (1, 500), (7, 7)])

@@ -21,14 +21,23 @@ __constant__ float kU[5][5] = {
 __device__ int add_field(const Work& w, int unit, int j, Slot s) {
   const ApplyArgs& a = w.args;
   const int ky = parity_pad(modes(s.last, a.height));
-  // Standard deviation of a shift along one axis, pixels: the variances 1 / (i^2 + j^2) over a quarter disc, times the
-  // mean of the squared sines. Up to 0.6, half precision leaves the largest shifts, of 2 to 3 pixels, off by 2.5e-3 at
-  // most, and typical ones by 1e-4 (test_half_precision_is_ample_for_small_shifts).
-  const float side = static_cast<float>(a.height > a.width ? a.height : a.width);
-  const bool wide = s.strength * side * sqrtf(0.3927f * logf(static_cast<float>(s.last))) > 0.6f;
-  const bool fits = int64_t(8) * w.tiles_x * 2 * ky <= w.half_words;
+  // Variance of a shift along one axis, in units of `pixels`: the variances 1 / (i^2 + j^2) over a quarter disc, times
+  // the mean of the squared sines. Where that makes 0.6 pixels, factors in half precision leave shifts off by 2e-4, and
+  // the largest by 1e-3 (test_half_precision_is_ample_for_small_shifts).
+  const float pixels = s.strength * static_cast<float>(a.height > a.width ? a.height : a.width);
+  const float variance = 0.3927f * logf(static_cast<float>(s.last));
+  const bool fits = int64_t(16) * w.tiles_x * 2 * ky <= w.half_words;
+  const bool split = pixels * sqrtf(variance) > 0.6f && fits;
+  // No pixel's variance is larger than that and 0.5, and little less than that and 0.2. So codes reach 8.4 standard
+  // deviations of the pixel that moves most, or up to twice as far, for the unit is a power of two; beyond is one shift
+  // of 1e16 at worst (test_codes_of_shifts_are_wide_enough). They are off by half a unit: 6e-5 pixels for most fields,
+  // 1e-3 at most.
+  const float least = 1.f / 32768.f, most = 1.f / 512.f;
+  const float unit_wanted = fmaxf(8.f * pixels * sqrtf(variance + 0.5f) * least, least);
+  const float code_unit = from_bits((bits(unit_wanted) + 0x7fffff) & 0x7f800000);
   const int at = atomicAdd(w.counts, 1);  // the order of fields is no part of the result
-  w.fields[at] = {unit / a.chains, unit % a.chains, j, s.last, ky, wide && fits, wide, s.strength};
+  w.fields[at] = {w.plan(unit / a.chains).stream(),      unit % a.chains, j, s.last, ky, split,
+                  code_unit <= most ? code_unit : kWide, s.strength,      0};
   return at;
 }
 
@@ -104,7 +113,7 @@ __device__ void program_role(const Work& w, int first) {
     } else if (s.primitive == kSpatial) {
       next(kSpatial);
       const int number = numbers[threadIdx.x * depth + j];
-      pass.operand = w.shift + int64_t(2) * number * w.pixels, pass.wide = w.fields[number].wide;
+      pass.operand = w.shift + number * w.pixels, pass.unit = w.fields[number].unit;
     } else {
       if (passes == 0) next(kIdentity);
       w.steps[at + steps++] = {w.parameters_of(unit, j), s.primitive, j, s.first, s.last - s.first + 1, s.strength, 0};
@@ -260,8 +269,9 @@ __device__ void pack_role(const Work& w, int image, int first, Reading reading) 
   out[1] = {pixel[2].x, pixel[2].y, pixel[3].x, pixel[3].y};
 }
 
-// Sines as the first factor of the tensor-core products (fields.cu), [tiles][k / 16][lane]. Columns x of the image are
-// in such an order that a lane gets 4 t .. 4 t + 3 of the second product: 4 t + 2 i + e is row 8 i + 2 t + e here.
+// Sines as the first factor of the tensor-core products (fields.cu), [tiles][k / 16][parity][value, rest][lane].
+// Columns x of the image are in such an order that a lane gets 4 t .. 4 t + 3 of the second product: 4 t + 2 i + e is
+// row 8 i + 2 t + e here.
 __device__ void sine_role(const Work& w, int64_t at) {
   const ApplyArgs& a = w.args;
   for (int axis = 0; axis < 2; ++axis) {
@@ -271,7 +281,7 @@ __device__ void sine_role(const Work& w, int64_t at) {
       at -= lanes;
       continue;
     }
-    const int lane = at % 32, step = at / 32 % steps, tile = at / 32 / steps % tiles, parity = at / 32 / steps / tiles;
+    const int lane = at % 32, parity = at / 32 % 2, step = at / 64 % steps, tile = at / 64 / steps;
     const int intervals = (axis ? a.width : a.height) - 1;
     union {
       __half h[8];
@@ -285,9 +295,8 @@ __device__ void sine_role(const Work& w, int64_t at) {
       value.h[i] = __float2half_rn(sine);
       rest.h[i] = __float2half_rn(sine - __half2float(value.h[i]));
     }
-    uint4* out = axis ? w.sine_x : w.sine_y;
-    out[at] = value.all;
-    out[lanes + at] = rest.all;
+    uint4* out = (axis ? w.sine_x : w.sine_y) + at / 32 * 64 + lane;
+    out[0] = value.all, out[32] = rest.all;
     return;
   }
 }

@@ -26,10 +26,10 @@ __device__ __forceinline__ float inverse_root(float x) {  // to 1e-7
   return y;
 }
 
-__device__ __forceinline__ float logarithm(float x) {  // ln x, to 2e-7 of 1
+__device__ __forceinline__ float binary_logarithm(float x) {  // to 2e-7 of 1
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return 0.69314718f * y;
+  return y;
 }
 
 // threadIdx.x, read anew: in a loop, what follows from it is not made before the loop and kept in registers.
@@ -39,15 +39,10 @@ __device__ __forceinline__ int thread_here() {
   return i;
 }
 
-// a b + c and a + b, clipped to [0, 1]: __saturatef() on a sum costs an instruction of its own.
+// a b + c, clipped to [0, 1]: one instruction, where __saturatef() of a sum costs two.
 __device__ __forceinline__ float clipped_fma(float a, float b, float c) {
   float y;
   asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(y) : "f"(a), "f"(b), "f"(c));
-  return y;
-}
-__device__ __forceinline__ float clipped_sum(float a, float b) {
-  float y;
-  asm("add.rn.ftz.sat.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
 

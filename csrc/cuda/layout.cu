@@ -37,7 +37,7 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   w.ky = parity_pad(modes(a.max_cut, a.height)), w.kx = parity_pad(modes(a.max_cut, a.width));
   w.tiles_y = ((a.height + 1) / 2 + 15) / 16, w.tiles_x = ((a.width + 1) / 2 + 15) / 16;
   // Room for all modes once, or for the fewer ones of a split field twice.
-  w.half_words = int64_t(8) * w.tiles_x * std::max(w.ky, 2 * std::min(w.ky, std::max(48, w.ky / 32 * 16)));
+  w.half_words = int64_t(16) * w.tiles_x * std::max(w.ky, 2 * std::min(w.ky, std::max(48, w.ky / 32 * 16)));
   w.parameters = std::max((a.filter * a.filter + 1 + 3) / 4 * 4,
                           3 * (a.max_band > kPolynomial ? (a.max_band + 3) / 4 * 4 : kPolynomialWords));
   const int64_t units = images * w.views * a.chains, slots = units * a.depth, spatial = a.max_cut > 0 ? slots : 0;
@@ -47,7 +47,7 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   arena.take(w.packed, images * w.pixels);
   Arena chains = arena;
   for (int i = 0; i < 2; ++i) chains.take(w.image[i], i < a.depth - 1 ? units * w.pixels : 0);
-  arena.take(w.half, spatial * 2 * w.half_words);  // used up before the chains begin
+  arena.take(w.half, spatial * w.half_words);  // used up before the chains begin
   arena.used = std::max(arena.used, chains.used);
   arena.take(w.passes, slots);
   arena.take(w.steps, slots);
@@ -57,7 +57,7 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   arena.take(w.fields, spatial);
   arena.take(w.counts, a.depth);
   arena.take(w.to_do, units * (a.depth - 1));
-  arena.take(w.shift, spatial * 2 * w.pixels);
+  arena.take(w.shift, spatial * w.pixels);
   return arena.used;
 }
 

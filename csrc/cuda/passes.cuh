@@ -1,5 +1,6 @@
 // What a pass does to pixels: filter, displacement, color maps, noise.
 #pragma once
+#include "device.cuh"
 #include "pixels.cuh"
 
 namespace prime {
@@ -173,60 +174,63 @@ __device__ __forceinline__ void filter_any(const Source& s, Place o, const float
   }
 }
 
-// Where to read along one axis, clamped to the image: how far away is a pixel that has a next one, as kMagic and that,
-// between `least` and `most`, and the next one's weight. The fraction is taken from the shift alone: at pixel 4000 a
-// float32 sum would lose half its digits.
+// Where to read along one axis, clamped to the image: the last pixel before that point but one that has a next one, as
+// kMagic and its number, and the next one's weight. `last`: kMagic and the number of the last pixel but one. The shift
+// is unit * code less what `at` has more than kMagic and the pixel's own number. The weight is the exact fraction: at
+// pixel 4000 a float32 sum would lose half its digits.
 constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: a sum with it is a whole number, in its low bits
 constexpr uint32_t kMagicBits = 0x4b400000;
-__device__ __forceinline__ float displaced(float shift, float least, float most, float& next) {
-  const float whole = fminf(fmaxf(__fsub_rd(kMagic, shift), least), most);
-  next = clipped_sum(-shift, kMagic - whole);
+__device__ __forceinline__ float displaced(float code, float unit, float at, float last, float& next) {
+  const float whole = fminf(fmaxf(__fmaf_rd(-unit, code, at), kMagic), last);
+  next = clipped_fma(-unit, code, at - whole);
   return whole;
 }
 
-__device__ __forceinline__ float2 floats(float2 v) { return v; }
-__device__ __forceinline__ float2 floats(__half2 v) { return __half22float2(v); }
-
-// Shifts of a patch, [row][down, right], of two columns each.
-template <class TwoShifts>
-__device__ __forceinline__ void read_shifts(float2 (&shift)[kStrip][2], const float* field, int64_t pixels, int width,
-                                            Place o, int height) {
-  TwoShifts all[kStrip][2];  // all asked for at once
+// Shifts of a patch as they are kept, codes as floats, [row][column][down, right].
+__device__ __forceinline__ void read_shifts(float (&shift)[kStrip][2][2], const uint2* field, bool wide,
+                                            const Source& s, Place o) {
+  const auto pair = [&](int r) { return static_cast<unsigned>(min(o.y + r, s.height - 1) * s.pitch + o.x) / 2; };
+  if (wide) {
 #pragma unroll
-  for (int i = 0; i < 2 * kStrip; ++i) {
-    const int at = min(o.y + i / 2, height - 1) * width + o.x;
-    all[i / 2][i % 2] = __ldg(reinterpret_cast<const TwoShifts*>(field + i % 2 * pixels) + at / 2);
+    for (int r = 0; r < kStrip; ++r) {
+      const float4 two = __ldg(reinterpret_cast<const float4*>(field) + pair(r));
+      shift[r][0][0] = two.x, shift[r][0][1] = two.y, shift[r][1][0] = two.z, shift[r][1][1] = two.w;
+    }
+    return;
   }
+  uint2 two[kStrip];  // all asked for at once
 #pragma unroll
-  for (int i = 0; i < 2 * kStrip; ++i) shift[i / 2][i % 2] = floats(all[i / 2][i % 2]);
+  for (int r = 0; r < kStrip; ++r) two[r] = __ldg(field + pair(r));
+#pragma unroll
+  for (int r = 0; r < kStrip; ++r)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t code = __byte_perm(i / 2 ? two[r].y : two[r].x, kCodeBits, i % 2 ? 0x7632 : 0x7610);
+      shift[r][i / 2][i % 2] = from_bits(static_cast<int32_t>(code));
+    }
 }
 
 template <int kCount, class Put>
-__device__ __forceinline__ void displace(const Source& s, Place o, const float* field, bool wide, int64_t pixels,
-                                         Put put) {
-  const float left = kMagic - static_cast<float>(o.x), right = left + static_cast<float>(s.width - 2);
-  float above = kMagic - static_cast<float>(o.y), below = above + static_cast<float>(s.height - 2);
+__device__ __forceinline__ void displace(const Source& s, Place o, const uint2* field, float unit, Put put) {
+  const float zero = kMagic + (unit == kWide ? 0.f : unit * kCodeZero);  // a whole number
+  const float bottom = kMagic + static_cast<float>(s.height - 2), right = kMagic + static_cast<float>(s.width - 2);
+  const float at_x = zero + static_cast<float>(o.x);
+  float at_y = zero + static_cast<float>(o.y);
   const uint2 *upper_pixels = s.pixels, *lower_pixels = s.pixels + s.pitch;
-  uint32_t origin = o.y * s.pitch + o.x - kMagicBits * (s.pitch + 1);  // so that whole numbers can stay as they are
+  const uint32_t origin = -kMagicBits * (s.pitch + 1);  // so that whole numbers can stay as they are
 #pragma unroll 1
   for (int row = 0; row < kCount && row < s.height - o.y; row += kStrip) {
-    float2 shift[kStrip][2];
-    const Place here{o.x, o.y + row};
-    if (wide)
-      read_shifts<float2>(shift, field, pixels, s.pitch, here, s.height);
-    else
-      read_shifts<__half2>(shift, field, pixels, s.pitch, here, s.height);
+    float shift[kStrip][2][2];
+    read_shifts(shift, field, unit == kWide, s, {o.x, o.y + row});
 #pragma unroll
     for (int r = 0; r < kStrip; ++r) {
-      const float2 dy = shift[r][0], dx = shift[r][1];
       Two v;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float next_y, next_x;
-        const float down = displaced(i ? dy.y : dy.x, above, below, next_y);
-        const float across = displaced(i ? dx.y : dx.x, left - i, right - i, next_x);
-        const uint32_t at =
-            static_cast<uint32_t>(bits(down)) * s.pitch + origin + (static_cast<uint32_t>(bits(across)) + i);
+        const float down = displaced(shift[r][i][0], unit, at_y, bottom, next_y);
+        const float across = displaced(shift[r][i][1], unit, at_x + static_cast<float>(i), right, next_x);
+        const uint32_t at = static_cast<uint32_t>(bits(down)) * s.pitch + origin + static_cast<uint32_t>(bits(across));
         const uint2 *upper_corner = upper_pixels + at, *lower_corner = lower_pixels + at;
         const Raw a = decode(__ldg(upper_corner)), b = decode(__ldg(upper_corner + 1)), c = decode(__ldg(lower_corner)),
                   d = decode(__ldg(lower_corner + 1));
@@ -240,7 +244,7 @@ __device__ __forceinline__ void displace(const Source& s, Place o, const float* 
                          fmaf(left_lower, c.c[k], fmaf(right_upper, b.c[k], fmaf(left_upper, a.c[k], -kUp))));
       }
       put(row + r, v);
-      above -= 1.f, below -= 1.f, origin += s.pitch;
+      at_y += 1.f;
     }
   }
 }
@@ -313,7 +317,7 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
       filter_any<kCount>(source, o, taps, w.args.filter, put);
     }
   } else if (pass.op == kSpatial) {
-    displace<kCount>(source, o, static_cast<const float*>(pass.operand), pass.wide, w.pixels, put);
+    displace<kCount>(source, o, static_cast<const uint2*>(pass.operand), pass.unit, put);
   } else {
     read<kCount>(source, o, [](uint2 p, int c) { return nearest(decode(p, c) - 1.f); }, put);
   }

@@ -35,7 +35,7 @@ __device__ __forceinline__ void run_into(Tile& tile, Table& table, const Work& w
       if (pass.op == kColor)
         read<kBorderRows>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
       else if (pass.op == kSpatial)
-        displace<kBorderRows>(source, o, static_cast<const float*>(pass.operand), pass.wide, w.pixels, put);
+        displace<kBorderRows>(source, o, static_cast<const uint2*>(pass.operand), pass.unit, put);
       else
         filter_3x3<kBorderRows>(source, o, static_cast<const float*>(pass.operand), put);
     }

@@ -28,7 +28,7 @@ struct alignas(16) Pass {
   const uint2* source;  // the image it starts from; null: the pass before, in shared memory
   const void* operand;  // the taps of a filter, a Field's shifts, or a Table
   int op;               // kSpectral, kSpatial; without either: kColor, a Table; or kIdentity, pointwise slots alone
-  int wide;             // see Field
+  float unit;           // see Field
   int first, last;      // its pointwise slots among the steps of the chain
 };
 
@@ -49,15 +49,24 @@ struct alignas(16) Chain {
 // What the color maps that a chain begins with make of the 256 values of a byte, by channel.
 using Table = float[3][256];
 
+// A pixel's shifts, down and right, are kept side by side. Mostly as 16-bit codes, 0x8000 + round(shift / unit), in one
+// word: put into the low half of a float that begins with kCodeBits, a code is the number kCodeZero + shift / unit.
+// Where that would be too coarse, as two floats: then `unit` is kWide.
+constexpr uint32_t kCodeBits = 0x4b000000u;
+constexpr float kCodeZero = 8421376.f;  // 2^23 + 0x8000
+constexpr float kWide = 1.f;
+
 // One spatial slot of the chunk. Its displacement field is D = S_y B S_x^T (core/primitives.h). Modes are kept in two
 // halves, odd frequencies first: sines of odd frequencies are even about the middle of the grid and the others odd, so
 // products are needed for half of the rows only.
 struct alignas(16) Field {
-  int row, chain, slot, cut;
+  Stream stream;
+  int chain, slot, cut;
   int ky;     // parity_pad of the vertical modes
   int split;  // coefficients and half products have a second half-precision number for the rest
-  int wide;   // shifts of pixels and more: the field is kept in single precision
+  float unit;
   float strength;
+  int unused;
 };
 
 // Modes of one parity among 1 .. modes, rounded up to a multiple of kK.
@@ -75,10 +84,10 @@ struct Work {
   int ky, kx;            // parity_pad of the modes along each axis, for the largest cut
   int tiles_y, tiles_x;  // of 16 rows, of one half of an axis
   int64_t pixels;        // of an image in the workspace
-  int64_t half_words;    // room of a Field's half products for one direction, in uint4
+  int64_t half_words;    // room of a Field's half products, in uint4
   int parameters;        // floats of a slot
   // All in the workspace, [shape]:
-  uint4 *sine_y, *sine_x;  // [2: value, rest][2: parity][tiles][k / 16][32 lanes]: operands of the products
+  uint4 *sine_y, *sine_x;  // [tiles][k / 16][2: parity][2: value, rest][32 lanes]: operands of the products
   uint2* packed;           // [images, H, pitch] pixels, see pixels.cuh
   uint2* image[2];         // [units, H, pitch], between passes
   Chain* chains;           // [units]
@@ -89,9 +98,9 @@ struct Work {
   Field* fields;           // [units x depth]
   int* counts;             // [depth]: of fields, and of units that have a first, second, ... pass before their last
   int* to_do;              // [depth - 1, units]: those units
-  float* shift;            // [fields, 2, H, pitch] float, or __half in the first half
-  uint4* half;             // [fields, 2, half_words], where the chains' images will be: [2: value, rest][tiles_x]
-                           // [ky / 4: eight modes][32 lanes], operands of the products
+  uint2* shift;            // [fields, H, pitch] float2; codes fill the first half
+  uint4* half;             // [fields, half_words], where the chains' images will be: [2: value, rest][tiles_x][ky / 16]
+                           // [2: parity][2: down, right][2: near, far][32 lanes], operands of the products
 
   __host__ __device__ int units() const { return images * views * args.chains; }
   __device__ int64_t global_row(int row) const { return row / images * args.images + first_image + row % images; }

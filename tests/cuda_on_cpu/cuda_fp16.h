@@ -56,10 +56,10 @@ inline float2 __half22float2(__half2 h) { return {__half2float(h.x), __half2floa
 using std::max;
 using std::min;
 inline float __saturatef(float x) { return x > 0.f ? (x < 1.f ? x : 1.f) : 0.f; }
-inline float __fsub_rd(float a, float b) {
-  const double exact = static_cast<double>(a) - b;
-  const float difference = static_cast<float>(exact);
-  return difference > exact ? nextafterf(difference, -INFINITY) : difference;
+inline float __fmaf_rd(float a, float b, float c) {
+  const long double exact = static_cast<long double>(a) * b + c;
+  const float sum = static_cast<float>(exact);
+  return sum > exact ? nextafterf(sum, -INFINITY) : sum;
 }
 inline float __sinf(float x) { return sinf(x); }
 inline float __cosf(float x) { return cosf(x); }

@@ -7,11 +7,10 @@ namespace prime {
 inline float root(float x) { return sqrtf(x); }
 inline float reciprocal(float x) { return 1.f / x; }
 inline float inverse_root(float x) { return 1.f / sqrtf(x); }
-inline float logarithm(float x) { return logf(x); }
+inline float binary_logarithm(float x) { return log2f(x); }
 
 inline int thread_here() { return threadIdx.x; }
 inline float clipped_fma(float a, float b, float c) { return __saturatef(fmaf(a, b, c)); }
-inline float clipped_sum(float a, float b) { return __saturatef(a + b); }
 
 inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t select) {
   const uint64_t bytes = uint64_t(b) << 32 | a;
