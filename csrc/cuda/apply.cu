@@ -79,8 +79,8 @@ struct Normal {  // (x - mean) * scale
 };
 
 // Writes this thread's pixels into planes.
-template <DType kType>
-__device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Place o, int64_t offset, bool flip) {
+template <DType kType, bool kFlip>
+__device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Place o, int64_t offset) {
   const ApplyArgs& a = w.args;
   const Strides s = a.out_strides;
   const Normal normal(a);
@@ -88,7 +88,7 @@ __device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Plac
   Value* to[3];
 #pragma unroll
   for (int c = 0; c < 3; ++c)
-    to[c] = static_cast<Value*>(a.out) + offset + o.y * s.h + c * s.c + (flip ? a.width - 2 - o.x : o.x);
+    to[c] = static_cast<Value*>(a.out) + offset + o.y * s.h + c * s.c + (kFlip ? a.width - 2 - o.x : o.x);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r >= a.height - o.y) break;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Plac
 #pragma unroll
     for (int c = 0; c < 3; ++c) {
       const float left = normal(v[0][c], c), right = normal(v[1][c], c);
-      store_two<kType>(to[c], flip ? right : left, flip ? left : right);
+      store_two<kType>(to[c], kFlip ? right : left, kFlip ? left : right);
       to[c] += s.h;
     }
   }
@@ -155,7 +155,7 @@ template <DType kType>
 __device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Writing writing, int64_t offset,
                                       bool flip) {
   if (writing == Writing::planes)
-    write_planes<kType>(mix, w, o, offset, flip);
+    flip ? write_planes<kType, true>(mix, w, o, offset) : write_planes<kType, false>(mix, w, o, offset);
   else if (writing == Writing::pixels)
     write_pixels<kType>(mix, w, offset, flip);
   else

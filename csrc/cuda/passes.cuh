@@ -103,7 +103,7 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
   add(sum[0], column, 1), add(sum[1], column, 0);
 #pragma unroll
   for (int r = 0; r < kCount; ++r) {
-    if (r >= below) break;
+    if (r > 0 && r >= below) break;
     Two &here = sum[r % 2], &next = sum[(r + 1) % 2];
     decoded(column, ahead);
     if (r + 1 < kCount) load(ahead, r + 2 < below);
