@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
@@ -27,10 +28,18 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put what benchmarks/results/*.md say, measured results all, in the place of the mark."""
+    """Lead links out of docs/ to their copies, and put what benchmarks/results/*.md say in the place of the mark."""
+    markdown = markdown.replace("](../benchmarks/", "](")
     if _MARK not in markdown:
         return markdown
-    tables = [re.sub(r"^#", "###", path.read_text(), flags=re.M) for path in sorted(RESULTS.glob("*.md"))]
+    pages = {path.name: path.read_text() for path in sorted(RESULTS.glob("*.md"))}
+    headings = {name: text.partition("\n")[0].removeprefix("# ") for name, text in pages.items()}
+
+    def here(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"](#{slugify(headings[name], '-')})" if name in headings else f"](results/{name})"
+
+    tables = [re.sub(r"^#", "###", re.sub(r"\]\((\w+\.(?:md|png))\)", here, t), flags=re.M) for t in pages.values()]
     return markdown.replace(_MARK, "\n\n".join(tables) or "No trainings have been measured yet.")
 
 

@@ -22,7 +22,7 @@ _MODULES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0, 1 for a bad input (one line on stderr), or 2 for bad usage."""
+    """Run one command; exit status: 0, 1 for a bad input (one line on stderr), 2 for bad usage, 130 for Ctrl-C."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = given[0] if given else ""
     try:
@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
         print(f"prime-dali {command}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"prime-dali {command}: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

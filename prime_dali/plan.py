@@ -298,7 +298,7 @@ def _describe(plan: Plan, row: int, i: int, j: int) -> str:
         shift = strength * np.sqrt(np.pi * np.log(last) * plan.size[0] * plan.size[1]) / 2
         return f"spatial c={last} ({shift:.1f} px)"
     if kind == COLOR:
-        return f"color T={strength**2:.3f} f={plan.first[row, i, j]}..{last}"
+        return f"color T={strength**2:.2g} f={plan.first[row, i, j]}..{last}"
     return f"{NAMES[kind]} σ={strength:.2f}"
 
 

@@ -496,6 +496,7 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     text = (tmp_path / "out" / "results.md").read_text()
     assert text.strip() in shown.out
     assert "mCE, normalisation none" in text
+    assert "- clean: 10 images\n" in text
     assert re.search(r"\| snow +\|.* 83\.1 \| +89\.7 \| +89\.3 \|", text)  # the paper's, marked in the header
     assert "PRIME, reported" in text
     rows = (tmp_path / "out" / "results.csv").read_text().splitlines()
@@ -519,6 +520,12 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     shown = capsys.readouterr()
     assert "normalisation: expected 'standard' to have an error on brightness, got none" in shown.err
     assert "evaluating" not in shown.err  # it was known before the work began
+    for key, value, got in (("dataset", "CIFAR-100", "CIFAR-100"), ("settings", {"bn_adapt": {"N": 1}}, "adapted")):
+        (tmp_path / "other.json").write_text(json.dumps(results | {key: value}))
+        assert cli.main([*arguments, "--device", "cpu", "--reference", str(tmp_path / "other.json")]) == 1
+        message = capsys.readouterr().err
+        assert "other.json: expected results on CIFAR-10 as trained, got" in message
+        assert got in message
 
 
 def test_a_regenerated_benchmark_is_labelled(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -570,7 +577,14 @@ def test_evaluate_on_imagenet(
     arguments = ["evaluate", str(checkpoint), "--clean", str(tmp_path / "r"), "--imagenet-r", str(tmp_path / "r"),
                  "--imagenet-c", str(imagenet_c), "--device", "cpu", "--workers", "0"]  # fmt: skip
     assert cli.main(arguments) == 1
-    assert "missing: gaussian_noise; " in (error := capsys.readouterr().err)
+    message = (
+        f"{tmp_path}/r: expected pictures of all classes for clean, missing: 2 of 4 classes ({WNIDS[0]}, {WNIDS[3]}); "
+    )
+    assert message in capsys.readouterr().err
+    assert cli.main([arguments[0], *arguments[1:2], *arguments[4:]]) == 1
+    error = capsys.readouterr().err
+    assert f"missing: 2 of 4 classes ({WNIDS[0]}, {WNIDS[2]}) in {imagenet_c}/" in error
+    assert "and some in 8 other folders; gaussian_noise; " in error
     assert "; fog severity 4; " in error
     assert cli.main([*arguments, "--partial", "--out", str(tmp_path / "out")]) == 0
     sets = json.loads((tmp_path / "out" / "results.json").read_text())["sets"]

@@ -68,7 +68,7 @@ def test_columns_show_what_they_say() -> None:
     }
     assert words["spectral"] == [f"spectral σ={4 * f:.2f}" for f in (0.05, 0.1, 0.25, 0.5, 1)]
     assert words["noise"] == [f"noise σ={0.2 * f:.2f}" for f in (0.05, 0.1, 0.25, 0.5, 1)]
-    assert words["color"] == [f"color T={0.01 * f**2:.3f} f=1..10" for f in (0.05, 0.1, 0.25, 0.5, 1)]
+    assert words["color"] == [f"color T={0.01 * f**2:.2g} f=1..10" for f in (0.05, 0.1, 0.25, 0.5, 1)]
     # At cut 5 the largest T is 4 / (pi^3 25 ln 5) = 0.003206; the typical shift 32 sqrt(pi T ln 5) / 2 = 2.037 pixels.
     assert words["spatial"] == [f"spatial c=5 ({2.037 * f:.1f} px)" for f in (0.05, 0.1, 0.25, 0.5, 1)]
     assert gallery._largest(config.replace(spatial_cut=100), "spatial", 1024)[0] == pytest.approx(

@@ -254,6 +254,17 @@ def _gradients(network: torch.nn.Module, images: torch.Tensor, labels: torch.Ten
     return loss.detach()
 
 
+def test_ctrl_c_says_so_in_a_line(cifar: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "log.jsonl").exists() or not losses(tmp_path):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert error.splitlines()[-1].endswith("prime-dali train: interrupted")
+    assert "Traceback" not in error
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stdout=subprocess.PIPE, text=True)

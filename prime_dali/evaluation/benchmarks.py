@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -188,7 +188,7 @@ class Corrupted:
     manifest: Mapping[str, Any] | None
     """How the set was made, for a regenerated one (:func:`manifest`)."""
     lacking: tuple[str, ...] = ()
-    """In words: what is missing besides severities of ``counted``."""
+    """In words: what is missing besides severities of ``counted``, such as classes."""
 
     def parts(self) -> list[tuple[str, int]]:
         """What is there, in the order of the tables."""
@@ -342,13 +342,15 @@ def imagenet_corrupted(
     names = _folders(folder)
     counted, extra = _known(folder, names, c_bar)
     severities = {str(s): s for s in SEVERITIES}
-    available = set()
+    available: set[tuple[str, int]] = set()
+    incomplete: list[Path] = []
     for name in names:
         for inside in _folders(folder / name):
             if inside not in severities:
                 raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
             available.add((name, severities[inside]))
-            _class_folders(folder / name / inside, classes, subset)
+            if set(classes).difference(_class_folders(folder / name / inside, classes, subset)):
+                incomplete.append(folder / name / inside)
 
     def read(corruption: str, severity: int) -> Pictures:
         return imagenet_pictures(
@@ -356,7 +358,11 @@ def imagenet_corrupted(
         )
 
     made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
-    return Corrupted(folder, counted, extra, frozenset(available), read, made, _not_ten(names, c_bar))
+    lacking = _not_ten(names, c_bar)
+    if incomplete:
+        absent = absent_classes(_class_folders(incomplete[0], classes, subset), classes)
+        lacking += (f"{absent} in {incomplete[0]}, and some in {len(incomplete) - 1} other folders",)
+    return Corrupted(folder, counted, extra, frozenset(available), read, made, lacking)
 
 
 def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, ...]:
@@ -401,6 +407,13 @@ def _class_folders(folder: Path, classes: Sequence[str], subset: bool) -> dict[s
             f"got {len(unknown)} others: {', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}"
         )
     return {name: place[name] for name in found if name in place}
+
+
+def absent_classes(there: Iterable[str], classes: Sequence[str]) -> str:
+    """In words: which of the network's classes are not there; empty: all are."""
+    absent = sorted(set(classes).difference(there))
+    more = ", ..." if len(absent) > 3 else ""
+    return f"{len(absent)} of {len(classes)} classes ({', '.join(absent[:3])}{more})" if absent else ""
 
 
 def _folders(folder: Path) -> list[str]:

@@ -183,7 +183,8 @@ def parser() -> argparse.ArgumentParser:
     for name in (*CIFAR_SETS, *IMAGENET_SETS):
         sets.add_argument(f"--{name}", type=Path, metavar="DIR")
     sets.add_argument("--subset", action="store_true", help="leave out class folders that the network does not know")
-    sets.add_argument("--partial", action="store_true", help="means of what is there, where severities are missing")
+    sets.add_argument("--partial", action="store_true", help="means of what is there, where severities or "
+                      "classes are missing")  # fmt: skip
     add("--normalise", choices=scores.NORMALISATIONS, help="errors that the mCE is relative to; default: standard with "
         "--reference, alexnet for ImageNet, else none")  # fmt: skip
     add("--reference", type=Path, metavar="JSON", help="results.json of a standardly trained network")
@@ -273,9 +274,16 @@ def _imagenet_sets(
         if name in ("imagenet-c", "imagenet-c-bar"):
             sets[name] = benchmarks.imagenet_corrupted(folder, classes, c_bar=name == "imagenet-c-bar", **reading)
         else:
-            sets[name] = benchmarks.imagenet_pictures(
+            pictures = benchmarks.imagenet_pictures(
                 folder, classes, size=classifier.size, resize=classifier.resize, masked=name == "imagenet-r", **reading
             )
+            absent = benchmarks.absent_classes((classes[label] for label in np.unique(pictures.labels)), classes)
+            if absent and not pictures.masked and not options.partial:
+                raise ValueError(
+                    f"{folder}: expected pictures of all classes for {name}, missing: {absent}; "
+                    "--partial takes the mean of what is there"
+                )
+            sets[name] = pictures
     dataset = "ImageNet" if len(classes) == 1000 else None
     with contextlib.suppress(ImportError):  # without the wnids, no telling ImageNet-100 from another hundred
         if len(classes) == 100 and classes == benchmarks.imagenet_classes(100, None):
@@ -304,7 +312,7 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         if wanted == "alexnet" and name == "cifar-c":
             raise ValueError("normalise: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
         normalisation = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own
-        reference = report.read_reference(options.reference, name) if normalisation == "standard" else None
+        reference = report.read_reference(options.reference, name, dataset) if normalisation == "standard" else None
         rules[name] = report.Rule(normalisation, reference, tuple(lacking))
         rules[name].mce(there, what.counted)  # what the reference lacks is better known now than at the end
     return rules

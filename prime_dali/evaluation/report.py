@@ -111,21 +111,27 @@ def _set(what: Any, counts: Any, rule: Rule | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_reference(path: Path, name: str) -> scores.Accuracies:
+def read_reference(path: Path, name: str, dataset: str | None) -> scores.Accuracies:
     """Accuracies on the set ``name`` of a ``results.json``.
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: It is no results file, or has no such set.
+        ValueError: It is no results file, has no such set, or is of another data set or a network with adapted batch
+            norm.
     """
     try:
         content = json.loads(path.read_text())
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
         accuracies = content["sets"][name]["accuracy"]
-        return {c: {int(s): float(a) for s, a in row.items()} for c, row in accuracies.items()}
+        found = {c: {int(s): float(a) for s, a in row.items()} for c, row in accuracies.items()}
+        of, adapted = content["dataset"], content["settings"]["bn_adapt"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected results.json of prime-dali evaluate with {name} ({error!r})") from error
+    if of != dataset or adapted:
+        got = f"{of or 'another one'}{', batch norm adapted' if adapted else ''}"
+        raise ValueError(f"{path}: expected results on {dataset or 'no data set of the paper'} as trained, got {got}")
+    return found
 
 
 def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -177,6 +183,8 @@ def markdown(results: Mapping[str, Any]) -> str:
             f"drawn anew for each with seed {given['seed']}"
         )
     for name, content in results["sets"].items():
+        if "scores" not in content:
+            lines.append(f"- {_HEADINGS[name]}: {content['images']:,} images")
         if content.get("masked_to_classes"):
             lines.append(f"- {_HEADINGS[name]}: only its {content['masked_to_classes']} classes can be answers")
         if content.get("missing"):
