@@ -110,34 +110,6 @@ def test_whole_images(name: str, size: tuple[int, int], mixing: str, cuda: Any) 
     assert count_beyond(out, expected, EIGHT_BIT) <= count_beyond(drifted, expected, EIGHT_BIT) < 0.3 * out.size
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("size", [(33, 150), (70, 9), (16, 131)])
-def test_filters_behind_another_pass(size: tuple[int, int], dtype: torch.dtype, cuda: Any) -> None:
-    """A last filter takes the pass before it from shared memory: at the borders of tiles and of the image."""
-    f, d, c = ("spectral", 0.3), ("spatial", 0.01, 8), ("color", 0.05, 5, 24)
-    chains = [[f, f], [d, f], [c, f], [c, c, f], [f, f, f], [d, f, c], [c, d, f], [d, c, f], [f, c, f, f]]
-    plan = Plan.build([chains[:5], chains[5:]], size=size, seed=3)
-    images = make_images(2, *size, dtype)
-    assert count_beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), EIGHT_BIT / 2) == 0
-
-
-@pytest.mark.parametrize(
-    "chain",
-    [
-        [("color", 0.05, 1, 100), ("color", 0.05, 30, 49), ("spatial", 0.01, 8)],
-        [("color", 0.05, 7, 7), ("noise", 0.1)],
-        [("noise", 0.1), ("color", 0.05, 30, 49)],
-    ],
-)
-def test_color_maps_of_bytes(chain: list, cuda: Any) -> None:
-    """Those that a chain begins with are a table, unless noise comes before or right after them."""
-    plan = Plan.build([[chain, chain[:1]]], size=(20, 24), seed=2)
-    images = make_images(1, 20, 24, torch.uint8)
-    out = apply(cuda, images.numpy(), plan)
-    assert count_beyond(out, reference.apply(images, plan), EIGHT_BIT / 2) == 0
-    assert np.abs(apply(cuda, images.numpy() / np.float32(255), plan) - out).max() < 2 * FLOAT
-
-
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("size", [(20, 24), (19, 23)])
 def test_outputs(size: tuple[int, int], layout: str, cuda: Any) -> None:

@@ -2,7 +2,7 @@
 // alone; what each slot does is read from the plan on the device.
 #include <algorithm>
 
-#include "tiles.cuh"
+#include "passes.cuh"
 
 namespace prime {
 namespace {
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
     load_table(table, pass);
     const Place o(w, kPassRows, thread_here());
     uint2* out = w.image[number % 2] + unit * w.pixels + static_cast<unsigned>(o.y * w.pitch + o.x);
-    run_pass<k3x3, kPassRows>(w, o, unit, pass, table, nullptr, [&](int r, const Two& v) {
+    run_pass<k3x3, kPassRows>(w, o, unit, pass, table, [&](int r, const Two& v) {
       const uint2 left = encode(v[0]), right = encode(v[1]);
       if (r < w.args.height - o.y) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
       out += w.pitch;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int6
 #pragma unroll 1
   for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
     const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
-    const Place o = tile_place(w, thread);
+    const Place o(w, kRows, thread);
     const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
     int step_one, step_other;
     const float *from_one = mix.first(one, thread, step_one), *from_other = mix.first(other, thread, step_other);
@@ -166,10 +166,9 @@ __device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Wr
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writing) {
   __shared__ __align__(16) Table table;
-  __shared__ __align__(16) Tile tile;
   __shared__ Mix mix;
   const ApplyArgs& a = w.args;
-  const int image = blockIdx.z;
+  const int image = blockIdx.y;
   for (int view = 0; view < w.views; ++view) {
     const int row = view * w.images + image;
     const Chain* chains = w.chains + row * a.chains;
@@ -181,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       clean -= passes < 0 ? not_a_number() : passes ? weight : 0.f;
     }
     const int thread = thread_here();
-    const Place first = tile_place(w, thread);
+    const Place first(w, kRows, thread);
     Two x;
     if (a.in_type == DType::u8) {
       const Source source{w.packed + image * w.pixels, a.height, a.width, w.pitch};
@@ -199,14 +198,12 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     }
 #pragma unroll 1
     for (int chain = 0; chain < a.chains; ++chain) {
-      if (k3x3 && chains[chain].before.source) run_into(tile, table, w, chains[chain].before);
       const Chain c = chains[chain];
       if (c.passes <= 0) continue;
-      load_table(table, c.last);
       const int thread = thread_here(), unit = row * a.chains + chain;
-      const Place o = tile_place(w, thread);
-      if (o.y >= a.height) continue;
-      run_pass<k3x3, kRows>(w, o, unit, c.last, table, &tile, [&](int r, const Two& v) {
+      const Place o(w, kRows, thread);
+      load_table(table, c.last);
+      run_pass<k3x3, kRows>(w, o, unit, c.last, table, [&](int r, const Two& v) {
         Two sum;
         mix.get(sum, r, thread);
 #pragma unroll
@@ -216,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     }
     const int64_t offset = (view * a.images + w.first_image + image) * a.out_strides.n;
     const bool flip = a.flip && a.flip[w.first_image + image];
-    const Place o = tile_place(w, thread_here());
+    const Place o(w, kRows, thread_here());
     switch (a.out_type) {
       case DType::u8: write<DType::u8>(mix, w, o, writing, offset, flip); break;
       case DType::f16: write<DType::f16>(mix, w, o, writing, offset, flip); break;
@@ -243,8 +240,7 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
   begin(w, first, stream);
   if (w.args.max_cut > 0) fields(w, stream);
   const unsigned across = blocks(kPassRows);
-  const dim3 all(w.tiles_across, w.tiles_down, w.images),
-      some(across, std::min<unsigned>(w.units(), w.processors * 32 / across + 1));
+  const dim3 all(blocks(kRows), w.images), some(across, std::min<unsigned>(w.units(), w.processors * 32 / across + 1));
   for (int number = 0; number + 1 < w.args.depth; ++number) pass_kernel<k3x3><<<some, kThreads, 0, stream>>>(w, number);
   final_kernel<k3x3><<<all, kThreads, 0, stream>>>(w, writing);
   return cudaGetLastError();

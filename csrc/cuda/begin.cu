@@ -87,9 +87,9 @@ __device__ void program_role(const Work& w, int first) {
   const int64_t at = static_cast<int64_t>(unit) * depth;
   const float weight = w.plan(unit / a.chains).weight(unit % a.chains + 1);
   int passes = 0, steps = 0;
-  Pass before{}, pass{};
+  Pass pass{};
   const auto next = [&](int op) {
-    if (passes) pass.last = steps, w.passes[at + passes - 1] = before = pass;
+    if (passes) pass.last = steps, w.passes[at + passes - 1] = pass;
     pass.source =
         passes ? w.image[(passes - 1) % 2] + unit * w.pixels : w.packed + unit / a.chains % w.images * w.pixels;
     pass.op = op, pass.first = steps;
@@ -119,13 +119,9 @@ __device__ void program_role(const Work& w, int first) {
       w.steps[at + steps++] = {w.parameters_of(unit, j), s.primitive, j, s.first, s.last - s.first + 1, s.strength, 0};
     }
   }
-  if (passes > 1 && pass.op == kSpectral && a.filter == 3 && before.first == before.last)
-    pass.source = nullptr, --passes;
-  else
-    before.source = nullptr;
   for (int p = 0; p + 1 < passes; ++p) w.to_do[p * w.units() + atomicAdd(w.counts + 1 + p, 1)] = unit;
   pass.last = steps;
-  w.chains[unit] = {before, pass, passes, weight, {}};
+  w.chains[unit] = {pass, passes, weight, {}};
 }
 
 // n normals of a run, by one warp.

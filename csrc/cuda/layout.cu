@@ -17,22 +17,12 @@ struct Arena {
   }
 };
 
-int over(int a, int b) { return (a + b - 1) / b; }                                        // rounded up
-uint32_t per(int n) { return static_cast<uint32_t>(((uint64_t(1) << 32) + n - 1) / n); }  // 2^32 / n, rounded up
-
 }  // namespace
 
 size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   w.args = a;
   w.views = static_cast<int>(a.rows / a.images), w.images = static_cast<int>(images);
-  w.pairs = (a.width + 1) / 2, w.per_pair = per(w.pairs);
-  w.tiles_across = over(w.pairs, kTilePairs), w.tile_pairs = over(w.pairs, w.tiles_across);
-  const int strips = over(a.height, kRows);
-  int most = kThreads / w.tile_pairs;
-  while ((1 + over(kRows * most + 2, kBorderRows) * kBorderRows) * (2 * w.tile_pairs + 4) + 1 > kTilePixels) --most;
-  w.tiles_down = over(strips, most);
-  w.tile_strips = over(strips, w.tiles_down);
-  w.per_tile_pair = per(w.tile_pairs), w.per_border_pair = per(w.tile_pairs + 2);
+  w.pairs = (a.width + 1) / 2, w.per_pair = static_cast<uint32_t>(((uint64_t(1) << 32) + w.pairs - 1) / w.pairs);
   w.pitch = (a.width + 3) / 4 * 4, w.pixels = static_cast<int64_t>(w.pitch) * a.height;
   w.ky = parity_pad(modes(a.max_cut, a.height)), w.kx = parity_pad(modes(a.max_cut, a.width));
   w.tiles_y = ((a.height + 1) / 2 + 15) / 16, w.tiles_x = ((a.width + 1) / 2 + 15) / 16;

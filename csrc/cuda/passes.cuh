@@ -113,43 +113,6 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
   }
 }
 
-// What a block of final_kernel finds in shared memory: its own pixels and a border of one, as made by the pass before.
-// A row has tile_pairs + 2 pairs, from two columns left of the block's own on. The first pixel has an odd place, so
-// that the four pixels from the left of a pair to its right are at a multiple of 16 bytes.
-using Tile = uint2[kTilePixels];
-
-// The same filter from a tile.
-template <int kCount, class Put>
-__device__ __forceinline__ void filter_tile(const Tile& tile, const Work& w, Place o, const float* taps, Put put) {
-  const float4 a = __ldg(reinterpret_cast<const float4*>(taps)), b = __ldg(reinterpret_cast<const float4*>(taps) + 1);
-  const float2 c = __ldg(reinterpret_cast<const float2*>(taps) + 4);
-  const float t[9] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, c.x}, sum = c.y;
-  const int across = w.tile_pairs + 2;
-  const uint4* pixels = reinterpret_cast<const uint4*>(tile) + (o.y - kRows * blockIdx.y * w.tile_strips) * across +
-                        (o.x / 2 - blockIdx.x * w.tile_pairs + 1);
-  Two sums[kCount];
-#pragma unroll
-  for (int r = 0; r < kCount + 2; ++r, pixels += across) {
-    const uint4 left = pixels[0], right = pixels[1];
-    const Raw column[4] = {decode({left.x, left.y}), decode({left.z, left.w}), decode({right.x, right.y}),
-                           decode({right.z, right.w})};
-#pragma unroll
-    for (int ky = 2; ky >= 0; --ky) {
-      const int row = r - ky;
-      if (row < 0 || row >= kCount) continue;
-#pragma unroll
-      for (int i = 0; i < 6; ++i) {
-        const int x = i / 3, c = i % 3;
-        float& y = sums[row][x][c];
-        y = fmaf(t[3 * ky], column[x].c[c], ky == 0 ? -sum : y);
-        y = fmaf(t[3 * ky + 1], column[x + 1].c[c], y);
-        y = ky == 2 ? clipped_fma(t[8], column[x + 2].c[c], y) : fmaf(t[3 * ky + 2], column[x + 2].c[c], y);
-      }
-      if (ky == 2) put(row, sums[row]);
-    }
-  }
-}
-
 template <int kCount, class Put>
 __device__ __forceinline__ void filter_any(const Source& s, Place o, const float* taps, int size, Put put) {
   const float sum = __ldg(taps + size * size);
@@ -299,14 +262,12 @@ __device__ __forceinline__ void load_table(Table& table, const Pass& pass) {
 
 // A pass of a unit's chain without its pointwise slots.
 template <bool k3x3, int kCount, class Put>
-__device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pass, const Tile* tile, Put put) {
+__device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pass, Put put) {
   const Source source{pass.source, w.args.height, w.args.width, w.pitch};
   if (pass.op == kSpectral) {
     const float* taps = static_cast<const float*>(pass.operand);
     if constexpr (k3x3) {
-      if (tile && !pass.source) {
-        filter_tile<kCount>(*tile, w, o, taps, put);
-      } else if constexpr (kCount <= 6) {
+      if constexpr (kCount <= 6) {
         filter_3x3<kCount>(source, o, taps, put);
       } else {
 #pragma unroll 1
@@ -323,21 +284,21 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
   }
 }
 
-// A pass of a unit's chain, on this thread's pixels. A null source is the tile.
+// A pass of a unit's chain, on this thread's pixels.
 template <bool k3x3, int kCount, class Put>
 __device__ __forceinline__ void run_pass(const Work& w, Place o, int unit, const Pass& pass, const Table& table,
-                                         const Tile* tile, Put put) {
+                                         Put put) {
   if (pass.op == kColor) {
     const Source source{pass.source, w.args.height, w.args.width, w.pitch};
     return read<kCount>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
   }
-  if (pass.first == pass.last) return run_first<k3x3, kCount>(w, o, pass, tile, put);
+  if (pass.first == pass.last) return run_first<k3x3, kCount>(w, o, pass, put);
   const Step* steps = w.steps + unit * w.args.depth;
 #pragma unroll 1
   for (int row = 0; row < kCount && row < w.args.height - o.y; row += kStrip) {
     const Place here{o.x, o.y + row};
     Patch p;
-    run_first<k3x3, kStrip>(w, here, pass, tile, [&](int r, const Two& v) {
+    run_first<k3x3, kStrip>(w, here, pass, [&](int r, const Two& v) {
 #pragma unroll
       for (int i = 0; i < 6; ++i) p.v[r][i / 3][i % 3] = v[i / 3][i % 3];
     });

@@ -3,8 +3,7 @@
 // Words: a row is one augmented image (one view of an image); a unit is one chain of one row. A chain runs as passes.
 // A pass is one spectral or spatial slot and the pointwise slots (color, noise) after it; a chain that starts with
 // pointwise slots has a first pass without a filter or a displacement. All but the last pass of a chain write an
-// intermediate image; the last passes of all chains run together with the mix, the normalisation and the output. A last
-// filter of 3 x 3 runs together with the pass before it, by way of shared memory, if that has no pointwise slots.
+// intermediate image; the last passes of all chains run together with the mix, the normalisation and the output.
 #pragma once
 #include <cuda_fp16.h>
 
@@ -17,15 +16,12 @@ constexpr int kPassRows = 8;          // a thread makes two columns of so many r
 constexpr int kRows = 4;              // of so many of the output,
 constexpr int kStrip = 2;             // and so many at a time where registers are scarce
 constexpr int kThreads = 256;         // of the kernels that go over pixels
-constexpr int kTilePairs = 64;        // of a final_kernel's tile, at most,
-constexpr int kBorderRows = 6;        // a thread makes so many rows of that and a border of one,
-constexpr int kTilePixels = 2520;     // which all take so much shared memory at most
 constexpr int kK = 16;                // depth of a tensor-core product
 constexpr int kPolynomial = 21;       // a color band of at most so many frequencies is evaluated as polynomials
 constexpr int kPolynomialWords = 24;  // per channel
 
 struct alignas(16) Pass {
-  const uint2* source;  // the image it starts from; null: the pass before, in shared memory
+  const uint2* source;  // the image it starts from
   const void* operand;  // the taps of a filter, a Field's shifts, or a Table
   int op;               // kSpectral, kSpatial; without either: kColor, a Table; or kIdentity, pointwise slots alone
   float unit;           // see Field
@@ -40,8 +36,8 @@ struct alignas(16) Step {  // a pointwise slot
 };
 
 struct alignas(16) Chain {
-  Pass before, last;  // before: with a null source if the last pass starts from an image
-  int passes;         // that write an image, and the last; -1: a slot is one that no draw could have made
+  Pass last;
+  int passes;  // -1: a slot is one that no draw could have made
   float weight;
   int unused[2];
 };
@@ -76,11 +72,9 @@ struct Work {
   ApplyArgs args;
   int views, images;  // views of every image; images of this chunk
   int64_t first_image;
-  int processors;     // of the GPU
-  int pairs, pitch;   // of pixels in a row; pixels of a row in the workspace, a multiple of 4
-  uint32_t per_pair;  // 2^32 / pairs, rounded up
-  int tile_pairs, tile_strips, tiles_across, tiles_down;  // pairs and kRows rows of a tile; tiles of an image
-  uint32_t per_tile_pair, per_border_pair;                // 2^32 / tile_pairs and 2^32 / (tile_pairs + 2), rounded up
+  int processors;        // of the GPU
+  int pairs, pitch;      // of pixels in a row; pixels of a row in the workspace, a multiple of 4
+  uint32_t per_pair;     // 2^32 / pairs, rounded up
   int ky, kx;            // parity_pad of the modes along each axis, for the largest cut
   int tiles_y, tiles_x;  // of 16 rows, of one half of an axis
   int64_t pixels;        // of an image in the workspace
