@@ -161,17 +161,19 @@ PRIME_HD void draw_weights(const Law& law, Stream stream, Row<int32_t> row) {
   if (beta) row.set_weight(0, 1.f - b);
 }
 
-// One row. view -1 is the clean image: nothing happens to it.
-PRIME_HD void draw_row(const Law& law, uint64_t seed, int64_t index, int64_t epoch, int64_t view, Row<int32_t> row) {
-  const Stream stream = make_stream(seed, index, epoch, view);
-  row.set_stream(stream);
-  for (int i = 0; i < row.chains; ++i) {
+// One of the parts of a row that can be drawn apart: a slot, or, after the slots, the stream and the weights. view -1
+// is the clean image: nothing happens to it.
+PRIME_HD int row_parts(int chains, int depth) { return chains * depth + 1; }
+PRIME_HD void draw_part(const Law& law, Stream stream, int64_t view, int part, Row<int32_t> row) {
+  const int chain = part / row.depth, j = part % row.depth;
+  if (chain < row.chains) {
     int depth = view < 0 ? 0 : row.depth;
     if (law.random_depth != 0 && depth)
-      depth = 1 + uniform_int(stream.block<uint32_t>(0u, i, 0, Purpose::depth).x, row.depth);
-    for (int j = 0; j < row.depth; ++j)
-      row.set_slot(i, j, j < depth ? draw_slot(law, stream, i, j) : Slot{kIdentity, 0.f, 0, 0});
+      depth = 1 + uniform_int(stream.block<uint32_t>(0u, chain, 0, Purpose::depth).x, row.depth);
+    row.set_slot(chain, j, j < depth ? draw_slot(law, stream, chain, j) : Slot{kIdentity, 0.f, 0, 0});
+    return;
   }
+  row.set_stream(stream);
   if (view >= 0) return draw_weights(law, stream, row);
   for (int i = 0; i <= row.chains; ++i) row.set_weight(i, i == 0 ? 1.f : 0.f);
 }
@@ -186,6 +188,14 @@ struct SampleArgs {
   const int64_t* views;  // host memory, [view_count], -1: clean
   int view_count;
   int32_t* plan;  // [view_count * images, row_words]
+
+  PRIME_HD Row<int32_t> row(int64_t r) const {
+    const int chains = static_cast<int>(law.chains), depth = static_cast<int>(law.depth);
+    return {plan + r * row_words(chains, depth), chains, depth};
+  }
+  PRIME_HD Stream stream(int64_t r, int64_t view) const {
+    return make_stream(seed, index[r % images], epoch[r % images * epoch_step], view);
+  }
 };
 
 constexpr int kMaxViews = 16;

@@ -17,12 +17,11 @@ bool cpu_supported() {
 }
 
 void sample_cpu(const SampleArgs& a) {
-  const int chains = static_cast<int>(a.law.chains), depth = static_cast<int>(a.law.depth);
-  const int64_t words = row_words(chains, depth);
   for (int64_t r = 0; r < a.view_count * a.images; ++r) {
-    const int64_t i = r % a.images;
-    draw_row(a.law, a.seed, a.index[i], a.epoch[i * a.epoch_step], a.views[r / a.images],
-             Row<int32_t>{a.plan + r * words, chains, depth});
+    const int64_t view = a.views[r / a.images];
+    const Row<int32_t> row = a.row(r);
+    const Stream stream = a.stream(r, view);
+    for (int part = 0; part < row_parts(row.chains, row.depth); ++part) draw_part(a.law, stream, view, part, row);
   }
 }
 

@@ -16,9 +16,9 @@ __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
     const int unit = to_do[i];
     const Pass pass = w.passes[unit * w.args.depth + number];
     load_table(table, pass);
-    const Place o(w, kPassRows, thread_here());
+    const Place o(w, thread_here());
     uint2* out = w.image[number % 2] + unit * w.pixels + static_cast<unsigned>(o.y * w.pitch + o.x);
-    run_pass<k3x3, kPassRows>(w, o, unit, pass, table, [&](int r, const Two& v) {
+    run_pass<k3x3>(w, o, unit, pass, table, [&](int r, const Two& v) {
       const uint2 left = encode(v[0]), right = encode(v[1]);
       if (r < w.args.height - o.y) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
       out += w.pitch;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int6
 #pragma unroll 1
   for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
     const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
-    const Place o(w, kRows, thread);
+    const Place o(w, thread);
     const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
     int step_one, step_other;
     const float *from_one = mix.first(one, thread, step_one), *from_other = mix.first(other, thread, step_other);
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       clean -= passes < 0 ? not_a_number() : passes ? weight : 0.f;
     }
     const int thread = thread_here();
-    const Place first(w, kRows, thread);
+    const Place first(w, thread);
     Two x;
     if (a.in_type == DType::u8) {
       const Source source{w.packed + image * w.pixels, a.height, a.width, w.pitch};
@@ -201,9 +201,9 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
       const Chain c = chains[chain];
       if (c.passes <= 0) continue;
       const int thread = thread_here(), unit = row * a.chains + chain;
-      const Place o(w, kRows, thread);
+      const Place o(w, thread);
       load_table(table, c.last);
-      run_pass<k3x3, kRows>(w, o, unit, c.last, table, [&](int r, const Two& v) {
+      run_pass<k3x3>(w, o, unit, c.last, table, [&](int r, const Two& v) {
         Two sum;
         mix.get(sum, r, thread);
 #pragma unroll
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
     }
     const int64_t offset = (view * a.images + w.first_image + image) * a.out_strides.n;
     const bool flip = a.flip && a.flip[w.first_image + image];
-    const Place o(w, kRows, thread_here());
+    const Place o(w, thread_here());
     switch (a.out_type) {
       case DType::u8: write<DType::u8>(mix, w, o, writing, offset, flip); break;
       case DType::f16: write<DType::f16>(mix, w, o, writing, offset, flip); break;
@@ -233,14 +233,11 @@ Writing writing_for(const ApplyArgs& a) {
 
 template <bool k3x3>
 cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream) {
-  const auto blocks = [&](int rows) {  // of one image
-    const int64_t threads = static_cast<int64_t>(w.pairs) * ((w.args.height + rows - 1) / rows);
-    return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
-  };
+  const int64_t threads = static_cast<int64_t>(w.pairs) * ((w.args.height + kRows - 1) / kRows);
+  const unsigned blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);  // of one image
   begin(w, first, stream);
   if (w.args.max_cut > 0) fields(w, stream);
-  const unsigned across = blocks(kPassRows);
-  const dim3 all(blocks(kRows), w.images), some(across, std::min<unsigned>(w.units(), w.processors * 32 / across + 1));
+  const dim3 all(blocks, w.images), some(blocks, std::min<unsigned>(w.units(), w.processors * 32 / blocks + 1));
   for (int number = 0; number + 1 < w.args.depth; ++number) pass_kernel<k3x3><<<some, kThreads, 0, stream>>>(w, number);
   final_kernel<k3x3><<<all, kThreads, 0, stream>>>(w, writing);
   return cudaGetLastError();

@@ -17,9 +17,9 @@ struct Patch {
 struct Place {
   int x, y;  // of the first pixel; x is even
   __device__ Place(int x, int y) : x(x), y(y) {}
-  __device__ Place(const Work& w, int rows, int thread = threadIdx.x) {
+  __device__ Place(const Work& w, int thread) {
     const int at = blockIdx.x * kThreads + thread, strip = __umulhi(at, w.per_pair);  // at / pairs
-    x = 2 * (at - strip * w.pairs), y = rows * strip;  // threads past the end do as the others, and write nothing
+    x = 2 * (at - strip * w.pairs), y = kRows * strip;  // threads past the end do as the others, and write nothing
   }
 };
 
@@ -266,17 +266,10 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
   const Source source{pass.source, w.args.height, w.args.width, w.pitch};
   if (pass.op == kSpectral) {
     const float* taps = static_cast<const float*>(pass.operand);
-    if constexpr (k3x3) {
-      if constexpr (kCount <= 6) {
-        filter_3x3<kCount>(source, o, taps, put);
-      } else {
-#pragma unroll 1
-        for (int row = 0; row < kCount && row < w.args.height - o.y; row += 4)
-          filter_3x3<4>(source, {o.x, o.y + row}, taps, [&](int r, const Two& v) { put(row + r, v); });
-      }
-    } else {
+    if constexpr (k3x3)
+      filter_3x3<kCount>(source, o, taps, put);
+    else
       filter_any<kCount>(source, o, taps, w.args.filter, put);
-    }
   } else if (pass.op == kSpatial) {
     displace<kCount>(source, o, static_cast<const uint2*>(pass.operand), pass.unit, put);
   } else {
@@ -285,17 +278,17 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
 }
 
 // A pass of a unit's chain, on this thread's pixels.
-template <bool k3x3, int kCount, class Put>
+template <bool k3x3, class Put>
 __device__ __forceinline__ void run_pass(const Work& w, Place o, int unit, const Pass& pass, const Table& table,
                                          Put put) {
   if (pass.op == kColor) {
     const Source source{pass.source, w.args.height, w.args.width, w.pitch};
-    return read<kCount>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
+    return read<kRows>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
   }
-  if (pass.first == pass.last) return run_first<k3x3, kCount>(w, o, pass, put);
+  if (pass.first == pass.last) return run_first<k3x3, kRows>(w, o, pass, put);
   const Step* steps = w.steps + unit * w.args.depth;
 #pragma unroll 1
-  for (int row = 0; row < kCount && row < w.args.height - o.y; row += kStrip) {
+  for (int row = 0; row < kRows && row < w.args.height - o.y; row += kStrip) {
     const Place here{o.x, o.y + row};
     Patch p;
     run_first<k3x3, kStrip>(w, here, pass, [&](int r, const Two& v) {

@@ -8,13 +8,12 @@ struct Views {
   int64_t at[kMaxViews];
 };
 
+// A thread a part of a row: the threads of a warp take one part of many rows.
 __global__ void sample_kernel(SampleArgs a, Views views) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= a.view_count * a.images) return;
-  const int chains = static_cast<int>(a.law.chains), depth = static_cast<int>(a.law.depth);
-  const int64_t i = r % a.images;
-  draw_row(a.law, a.seed, a.index[i], a.epoch[i * a.epoch_step], views.at[r / a.images],
-           Row<int32_t>{a.plan + r * row_words(chains, depth), chains, depth});
+  const int64_t view = views.at[r / a.images];
+  draw_part(a.law, a.stream(r, view), view, static_cast<int>(blockIdx.y), a.row(r));
 }
 
 }  // namespace
@@ -25,8 +24,9 @@ int sample_cuda(const SampleArgs& args, void* stream) {
   Views views{};
   for (int v = 0; v < args.view_count; ++v) views.at[v] = args.views[v];
   constexpr int threads = 64;
-  sample_kernel<<<static_cast<unsigned>((rows + threads - 1) / threads), threads, 0,
-                  static_cast<cudaStream_t>(stream)>>>(args, views);
+  const Row<int32_t> row = args.row(0);
+  const dim3 blocks(static_cast<unsigned>((rows + threads - 1) / threads), row_parts(row.chains, row.depth));
+  sample_kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(args, views);
   return cudaGetLastError();
 }
 

@@ -12,9 +12,8 @@
 
 namespace prime {
 
-constexpr int kPassRows = 8;          // a thread makes two columns of so many rows of an intermediate image,
-constexpr int kRows = 4;              // of so many of the output,
-constexpr int kStrip = 2;             // and so many at a time where registers are scarce
+constexpr int kRows = 4;              // a thread makes two columns of so many rows,
+constexpr int kStrip = 2;             // and of so many at a time where registers are scarce
 constexpr int kThreads = 256;         // of the kernels that go over pixels
 constexpr int kK = 16;                // depth of a tensor-core product
 constexpr int kPolynomial = 21;       // a color band of at most so many frequencies is evaluated as polynomials
