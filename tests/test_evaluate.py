@@ -15,7 +15,7 @@ from PIL import Image
 from torch import nn
 
 from prime_dali import cli
-from prime_dali.evaluation import adaptation, benchmarks, evaluate, names, report
+from prime_dali.evaluation import adaptation, benchmarks, evaluate, image_sets, names, report
 from prime_dali.recipes import networks
 
 CPU = torch.device("cpu")
@@ -92,8 +92,8 @@ def test_every_module_keeps_its_mode() -> None:
 
 def test_a_masked_set_has_only_its_own_answers() -> None:
     images, labels = gray([1, 3, 6]), np.array([0, 4, 6])  # without a mask the first two are wrong
-    plain = benchmarks.Arrays(images, labels)
-    masked = benchmarks.Arrays(images, labels, masked=True)
+    plain = image_sets.Arrays(images, labels)
+    masked = image_sets.Arrays(images, labels, masked=True)
     assert evaluate.count(Gray(10), plain, **PLAIN, device=CPU, batch=2).correct == 1
     assert evaluate.count(Gray(10), masked, **PLAIN, device=CPU, batch=2).correct == 3
 
@@ -304,7 +304,7 @@ def test_dali_reads_the_same(tmp_path: Path) -> None:
         noise.save(tmp_path / WNIDS[number % 2] / f"{number}.png")
     for resize, differs in ((None, 0), (256, 2)):
         read = {}
-        for loader in benchmarks.LOADERS:
+        for loader in image_sets.LOADERS:
             part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=resize, loader=loader, workers=1)
             batches = list(part.batches(2, CPU))
             assert [len(images) for images, _ in batches] == [2, 2, 1]
@@ -410,8 +410,8 @@ def test_counting_with_adaptation() -> None:
     scale.weight.data.fill_(500**0.5 / 255)
     scale.bias.data.fill_(30 / 255)
     network = nn.Sequential(layer, scale, Gray(4))
-    images = benchmarks.Arrays(brighter, labels)
-    assert evaluate.count(network, benchmarks.Arrays(gray(labels), labels), **PLAIN, device=CPU, batch=4).correct == 8
+    images = image_sets.Arrays(brighter, labels)
+    assert evaluate.count(network, image_sets.Arrays(gray(labels), labels), **PLAIN, device=CPU, batch=4).correct == 8
     assert evaluate.count(network, images, **PLAIN, device=CPU, batch=4).correct == 2
     adapt = adaptation.Adaptation(0, 8)
     assert evaluate.count(network, images, **PLAIN, device=CPU, batch=3, adapt=adapt).correct == 8

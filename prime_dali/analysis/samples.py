@@ -19,7 +19,7 @@ from .. import _arguments
 from .._copies import sha256
 from .._files import PhotoError, find_photos, rgb
 from ..config import preset
-from ..evaluation import benchmarks, corruptions, distortions
+from ..evaluation import benchmarks, corruptions, distortions, image_sets
 from ..evaluation.corrupt import read_224
 from ..evaluation.names import SEVERITIES
 from ..module import PRIME
@@ -213,7 +213,7 @@ class Corruptions:
             return np.stack([self._file(*part, number) for part in parts])
         if self.stored is not None:
             blocks = (self.stored.read(*part) for part in parts)
-            return np.stack([block.images[number] for block in blocks if isinstance(block, benchmarks.Arrays)])
+            return np.stack([block.images[number] for block in blocks if isinstance(block, image_sets.Arrays)])
         image = self.images.read(number)
         if self.images.kind == "cifar":
             made = [corruptions.cifar(image[None], *part, seed=self.seed, numbers=[number])[0] for part in parts]

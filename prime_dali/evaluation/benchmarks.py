@@ -2,174 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from PIL import Image
-from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
-from torchvision.transforms import v2
 
 from .. import _arguments
-from .._files import rgb
 from ..recipes import cifar
+from .image_sets import LOADERS, Arrays, Pictures
 from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
 SIDE = 224  # pixels, of all images of ImageNet-C and ImageNet-C-bar
 C_BAR_CORRUPTIONS = 10
-LOADERS = ("pillow", "dali")
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-class ImageSet(Protocol):
-    """Images with labels, in a fixed order."""
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """``[N]``, places among the network's logits."""
-        ...
-
-    @property
-    def masked(self) -> bool:
-        """Whether only classes that are among the labels can be answers (ImageNet-R: 200 of the 1,000)."""
-        ...
-
-    def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
-        """uint8 images ``[n, 3, H, W]`` and int64 labels ``[n]`` on ``device``, n = ``size`` but for the last batch."""
-        ...
-
-    def subset(self, index: NDArray[np.int64]) -> ImageSet:
-        """The images of these numbers, in this order."""
-        ...
-
-
-@dataclass(frozen=True)
-class Arrays:
-    """Images in memory, or in a mapped file."""
-
-    images: NDArray[np.uint8]
-    """``[N, H, W, 3]``, RGB."""
-    labels: NDArray[np.int64]
-    masked: bool = False
-
-    def __post_init__(self) -> None:
-        if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[3] != 3:
-            raise ValueError(f"images: expected uint8 [N, H, W, 3], got {self.images.dtype} {list(self.images.shape)}")
-        if self.labels.dtype != np.int64 or self.labels.shape != self.images.shape[:1]:
-            raise ValueError(
-                f"labels: expected int64 [{len(self.images)}], one an image, "
-                f"got {self.labels.dtype} {list(self.labels.shape)}"
-            )
-
-    def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
-        # All of it goes to the device at once. NHWC in memory is what channels_last wants.
-        images = torch.from_numpy(np.array(self.images)).to(device).permute(0, 3, 1, 2)
-        labels = torch.from_numpy(np.array(self.labels)).to(device)
-        yield from zip(images.split(size), labels.split(size), strict=True)
-
-    def subset(self, index: NDArray[np.int64]) -> Arrays:
-        return Arrays(self.images[index], self.labels[index], self.masked)
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """Picture files."""
-
-    files: Sequence[str]
-    labels: NDArray[np.int64]
-    size: int
-    """Side of the images, pixels."""
-    resize: int | None
-    """Shorter side after resizing, before the centre is cropped. None: files must be ``size`` x ``size`` already."""
-    workers: int = 0
-    loader: str = "pillow"
-    """``"pillow"``: decoded and resized by Pillow, in processes; the same values everywhere, and what published numbers
-    come from. ``"dali"``: by DALI, on the GPU if ``device`` is one. Images that are not resized are the same to the bit
-    on the CPU; windows of resized ones are not rounded to whole pixels, and a GPU decodes to slightly other values."""
-    masked: bool = False
-
-    def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
-        if self.loader == "dali":
-            yield from self._dali(size, device)
-            return
-        loader = DataLoader(_Files(self), batch_size=size, num_workers=self.workers, pin_memory=device.type == "cuda")
-        for images, labels, errors in loader:
-            for error in filter(None, errors):
-                raise ValueError(error)
-            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-
-    def subset(self, index: NDArray[np.int64]) -> Pictures:
-        return replace(self, files=[self.files[i] for i in index.tolist()], labels=self.labels[index])
-
-    def _dali(self, size: int, device: torch.device) -> Iterator[Batch]:
-        from ..dali import Loader, pipelines, val_pipeline
-
-        if self.resize is None:
-            with ThreadPoolExecutor(max(self.workers, 1)) as pool:
-                for file, found in zip(self.files, pool.map(_dimensions, self.files), strict=True):
-                    _check_size(file, found, self.size)
-        pipeline = val_pipeline(
-            files=self.files, labels=self.labels.tolist(), batch_size=size, size=(self.size, self.size),
-            resize=self.resize or self.size, mean=None, std=None, out_dtype=pipelines.types.UINT8,
-            shard_id=0, num_shards=1, device="gpu" if device.type == "cuda" else "cpu", device_id=device.index,
-            num_threads=self.workers or None,
-        )  # fmt: skip
-        for batch in Loader(pipeline):
-            assert isinstance(batch.images, torch.Tensor)
-            yield batch.images, batch.labels
-
-
-class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
-    """Image, label, and what is wrong with the file: an exception would bring the worker's whole trace along."""
-
-    def __init__(self, pictures: Pictures) -> None:
-        self.pictures = pictures
-        steps = [v2.Resize(pictures.resize), v2.CenterCrop(pictures.size)] if pictures.resize else []
-        self.transform = v2.Compose([*steps, v2.PILToTensor()])
-
-    def __len__(self) -> int:
-        return len(self.pictures.files)
-
-    def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor, str]:
-        file, side = self.pictures.files[number], self.pictures.size
-        label = torch.tensor(self.pictures.labels[number])
-        try:
-            with _opened(file) as image:
-                if self.pictures.resize is None:
-                    _check_size(file, image.size, side)
-                return self.transform(rgb(image)), label, ""
-        except ValueError as error:
-            return torch.zeros(3, side, side, dtype=torch.uint8), label, str(error)
-
-
-@contextlib.contextmanager
-def _opened(file: str) -> Iterator[Image.Image]:
-    try:
-        with Image.open(file) as image:
-            yield image
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{file}: not a readable image ({error})") from error
-
-
-def _dimensions(file: str) -> tuple[int, int]:
-    with _opened(file) as image:
-        return image.size
-
-
-def _check_size(file: str, found: tuple[int, int], side: int) -> None:
-    if found != (side, side):
-        raise ValueError(
-            f"{file}: expected {side} x {side} pixels, as this benchmark is not resized, got {found[0]} x {found[1]}"
-        )
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from torch import nn
 
 from .. import _arguments
 from ..recipes import cifar, networks
-from . import adaptation, benchmarks, report, scores
+from . import adaptation, benchmarks, image_sets, report, scores
 from .scores import Count, Counts
 
 CIFAR_SETS = ("cifar-c", "cifar-c-bar")
 IMAGENET_SETS = ("imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
 
 
-Sets = Mapping[str, "benchmarks.ImageSet | benchmarks.Corrupted"]
+Sets = Mapping[str, "image_sets.ImageSet | benchmarks.Corrupted"]
 """By name: ``"clean"`` and the names of the options."""
 
 
@@ -49,12 +49,12 @@ def accuracy(
     Raises:
         ValueError: No images, labels that are no places among the logits, or logits that are not finite.
     """
-    return count(network, benchmarks.Arrays(images, labels), mean, std, torch.device(device), batch).accuracy
+    return count(network, image_sets.Arrays(images, labels), mean, std, torch.device(device), batch).accuracy
 
 
 def count(
     network: nn.Module,
-    images: benchmarks.ImageSet,
+    images: image_sets.ImageSet,
     mean: Sequence[float],
     std: Sequence[float],
     device: torch.device,
@@ -194,7 +194,7 @@ def parser() -> argparse.ArgumentParser:
     add("--batch", type=int, default=500, help="images a forward pass; default: 500")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one")
     add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that decode pictures")
-    add("--loader", choices=benchmarks.LOADERS, default="pillow", help="what decodes pictures: pillow, like published "
+    add("--loader", choices=image_sets.LOADERS, default="pillow", help="what decodes pictures: pillow, like published "
         "numbers, or dali, on the GPU, with slightly other values; default: pillow")  # fmt: skip
     add("--out", type=Path, metavar="DIR", help="for results.json, results.csv, results.md and pictures")
     return parser
@@ -255,7 +255,7 @@ def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple
 
 def _cifar_sets(folders: Mapping[str, Path], classifier: networks.Classifier) -> tuple[Sets, str | None]:
     classes = classifier.num_classes
-    sets: dict[str, benchmarks.ImageSet | benchmarks.Corrupted] = {}
+    sets: dict[str, image_sets.ImageSet | benchmarks.Corrupted] = {}
     for name, folder in folders.items():
         if name == "clean":
             sets[name] = benchmarks.cifar_clean(folder, classes, classifier.classes)
@@ -269,7 +269,7 @@ def _imagenet_sets(
 ) -> tuple[Sets, str | None]:
     classes = classifier.classes or benchmarks.imagenet_classes(classifier.num_classes, options.clean)
     reading: dict[str, Any] = {"subset": options.subset, "workers": options.workers, "loader": options.loader}
-    sets: dict[str, benchmarks.ImageSet | benchmarks.Corrupted] = {}
+    sets: dict[str, image_sets.ImageSet | benchmarks.Corrupted] = {}
     for name, folder in folders.items():
         if name in ("imagenet-c", "imagenet-c-bar"):
             sets[name] = benchmarks.imagenet_corrupted(folder, classes, c_bar=name == "imagenet-c-bar", **reading)

@@ -20,7 +20,7 @@ import torchvision
 from .. import __version__
 from .._files import replacing
 from ..recipes import networks
-from . import adaptation, benchmarks, reported, scores
+from . import adaptation, benchmarks, image_sets, reported, scores
 from .names import SEVERITIES
 
 FORMAT, VERSION = "prime-dali-results", 1
@@ -52,7 +52,7 @@ class Rule:
 def collect(
     classifier: networks.Classifier,
     dataset: str | None,
-    sets: Mapping[str, benchmarks.ImageSet | benchmarks.Corrupted],
+    sets: Mapping[str, image_sets.ImageSet | benchmarks.Corrupted],
     counts: scores.Counts,
     rules: Mapping[str, Rule],
     settings: Mapping[str, Any],
