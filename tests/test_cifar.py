@@ -96,6 +96,11 @@ def test_bad_input(images: np.ndarray, tmp_path: Path) -> None:
     (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": content[b"data"]}))
     with pytest.raises(ValueError, match="test_batch: not a file of CIFAR-10"):
         read_cifar(tmp_path, 10, train=False)
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(content))
+    for names, got in ((None, "None"), ([1] * 10, r"\[1, 1")):
+        (tmp_path / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}))
+        with pytest.raises(ValueError, match=f"batches.meta: expected label_names, a list of names, got {got}"):
+            read_cifar(tmp_path, 10, train=False)
 
 
 class Evil:

@@ -152,6 +152,8 @@ def test_cifar_c_bar_has_its_own_names(tmp_path: Path) -> None:
     (lambda f: (f / "manifest.json").write_text("["), "manifest.json: not JSON"),
     (lambda f: (f / "manifest.json").write_text("[1]"), "manifest.json: expected a JSON object, got list"),
     (lambda f: (f / "manifest.json").write_text('{"benchmark": "CIFAR-100-C"}'), "manifest.json: expected CIFAR-10-C, got CIFAR-100-C"),
+    *((lambda f, bad=bad: (f / "manifest.json").write_text(f'{{"severities": {bad}}}'), "manifest.json: expected severities, some of 1 to 5 in order, got")
+      for bad in ('[]', '[2, 1]', '[1, 6]', '"12"', '3', '[[1]]')),
     (lambda f: (f / "manifest.json").write_text('{"severities": [1, 3, 5]}'), "labels.npy: expected integers [3 n], n images of each severity, got uint8 [40]"),
 ])  # fmt: skip
 def test_bad_cifar_c(change: Any, message: str, tmp_path: Path) -> None:

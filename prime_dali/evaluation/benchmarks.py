@@ -100,7 +100,7 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
     """
     folder = Path(folder)
     made = manifest(folder, f"CIFAR-{num_classes}-C{'-bar' if c_bar else ''}")
-    severities: tuple[int, ...] = tuple(made.get("severities", SEVERITIES)) if made else SEVERITIES
+    severities = _severities(folder, made) if made else SEVERITIES
     names = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
     counted, extra = _known(folder, names, c_bar)
     labels = _array(folder / "labels.npy")
@@ -131,6 +131,14 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
 
     available = frozenset((name, severity) for name in names for severity in severities)
     return Corrupted(folder, counted, extra, available, read, made, _not_ten(names, c_bar))
+
+
+def _severities(folder: Path, made: Mapping[str, Any]) -> tuple[int, ...]:
+    """The blocks of a regenerated CIFAR-C's files."""
+    wanted = made.get("severities", list(SEVERITIES))
+    if not isinstance(wanted, list) or not wanted or wanted != sorted({s for s in wanted if s in SEVERITIES}):
+        raise ValueError(f"{folder / 'manifest.json'}: expected severities, some of 1 to 5 in order, got {wanted!r}")
+    return tuple(wanted)
 
 
 def imagenet_pictures(

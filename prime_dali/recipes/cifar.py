@@ -112,8 +112,12 @@ def _python(folder: Path, part: tuple[int, bool]) -> Cifar:
         except (KeyError, ValueError) as error:
             raise ValueError(f"{folder / name}: not a file of CIFAR-{classes} ({error})") from error
     meta, names = _NAMES[classes]
-    known = _unpickle(folder / meta).get(names.encode()) if (folder / meta).is_file() else None
-    named = [name.decode() for name in known] if known else classes
+    named: Any = classes
+    if (folder / meta).is_file():
+        known = _unpickle(folder / meta).get(names.encode())
+        if not isinstance(known, list) or not all(isinstance(name, bytes) for name in known):
+            raise ValueError(f"{folder / meta}: expected {names}, a list of names, got {known!r}")
+        named = [name.decode() for name in known]
     return _checked(folder, np.concatenate(images).transpose(0, 2, 3, 1), labels, _named(folder / meta, named, classes))
 
 
