@@ -219,7 +219,8 @@ def imagenet_corrupted(
     lacking = _not_ten(names, c_bar)
     if incomplete:
         absent = absent_classes(_class_folders(incomplete[0], classes, subset), classes)
-        lacking += (f"{absent} in {incomplete[0]}, and some in {len(incomplete) - 1} other folders",)
+        more = f", and some in {len(incomplete) - 1} other folders" if len(incomplete) > 1 else ""
+        lacking += (f"{absent} in {incomplete[0]}{more}",)
     return Corrupted(folder, counted, extra, frozenset(available), read, made, lacking)
 
 
