@@ -14,33 +14,34 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 _MARK = "<!-- measured results -->"
+_RESULT = re.compile(r"\]\((?:results/)?([^/)]+)\)")  # a link, as pages here, in benchmarks/ and in RESULTS have it
 _FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\s*(?:\\\((?P<inline>.*?)\\\)|\\\[(?P<block>.*?)\\\])\s*</\1>', re.S
 )
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Give the site the notes on speed and the pictures of measurements, which lie outside docs/."""
+    """Give the site what lies outside docs/: the notes on speed, the pictures and the numbers of measurements."""
     files.append(File.generated(config, "NOTES.md", abs_src_path=str(ROOT / "benchmarks" / "NOTES.md")))
-    for picture in sorted(RESULTS.glob("*.png")):
-        files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
+    for path in sorted((*RESULTS.glob("*.png"), *RESULTS.glob("*.json"))):
+        files.append(File.generated(config, f"results/{path.name}", abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead links out of docs/ to their copies, and put what benchmarks/results/*.md say in the place of the mark."""
-    markdown = markdown.replace("](../benchmarks/", "](")
-    if _MARK not in markdown:
-        return markdown
+    """Put what benchmarks/results/*.md say, measured results all, in the place of the mark, and lead links there."""
     pages = {path.name: path.read_text() for path in sorted(RESULTS.glob("*.md"))}
-    headings = {name: text.partition("\n")[0].removeprefix("# ") for name, text in pages.items()}
+    tables = [re.sub(r"^#", "###", text, flags=re.M) for text in pages.values()]
+    markdown = markdown.replace(_MARK, "\n\n".join(tables) or "No trainings have been measured yet.")
 
     def here(match: re.Match[str]) -> str:
         name = match[1]
-        return f"](#{slugify(headings[name], '-')})" if name in headings else f"](results/{name})"
+        if name in pages:
+            heading = pages[name].partition("\n")[0].removeprefix("# ")
+            return f"](training.md#{slugify(heading, '-')})"
+        return f"](results/{name})" if (RESULTS / name).is_file() else match[0]
 
-    tables = [re.sub(r"^#", "###", re.sub(r"\]\((\w+\.(?:md|png))\)", here, t), flags=re.M) for t in pages.values()]
-    return markdown.replace(_MARK, "\n\n".join(tables) or "No trainings have been measured yet.")
+    return _RESULT.sub(here, markdown.replace("](../benchmarks/", "]("))
 
 
 def on_page_content(content: str, **_: Any) -> str:
