@@ -75,6 +75,11 @@ def losses(folder: Path) -> list[tuple[int, float]]:
     return [(line["step"], line["loss"]) for line in checkpoint.read_log(folder) if "loss" in line]
 
 
+def wait_for_a_loss(folder: Path) -> None:
+    while not (folder / "log.jsonl").exists() or not losses(folder):
+        time.sleep(0.005)
+
+
 def run(cifar: Path, out: Path, *more: str) -> Trainer:
     trainer = Trainer(train.read(settings(cifar, out, *more)), ALONE, lambda line: None)
     trainer.run()
@@ -256,8 +261,7 @@ def _gradients(network: torch.nn.Module, images: torch.Tensor, labels: torch.Ten
 
 def test_ctrl_c_says_so_in_a_line(cifar: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "log.jsonl").exists() or not losses(tmp_path):
-        time.sleep(0.005)
+    wait_for_a_loss(tmp_path)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=100)
     assert process.returncode == 130
@@ -268,8 +272,7 @@ def test_ctrl_c_says_so_in_a_line(cifar: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stdout=subprocess.PIPE, text=True)
-    while not (tmp_path / "log.jsonl").exists() or not losses(tmp_path):
-        time.sleep(0.005)
+    wait_for_a_loss(tmp_path)
     process.send_signal(number)
     out, _ = process.communicate(timeout=100)
     assert process.returncode == train.INTERRUPTED

@@ -201,14 +201,15 @@ def imagenet_corrupted(
     counted, extra = _known(folder, names, c_bar)
     severities = {str(s): s for s in SEVERITIES}
     available: set[tuple[str, int]] = set()
-    incomplete: list[Path] = []
+    incomplete: dict[Path, str] = {}
     for name in names:
         for inside in _folders(folder / name):
             if inside not in severities:
                 raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
             available.add((name, severities[inside]))
-            if set(classes).difference(_class_folders(folder / name / inside, classes, subset)):
-                incomplete.append(folder / name / inside)
+            part = folder / name / inside
+            if absent := absent_classes(_class_folders(part, classes, subset), classes):
+                incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
         return imagenet_pictures(
@@ -218,9 +219,9 @@ def imagenet_corrupted(
     made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
     lacking = _not_ten(names, c_bar)
     if incomplete:
-        absent = absent_classes(_class_folders(incomplete[0], classes, subset), classes)
+        part, absent = next(iter(incomplete.items()))
         more = f", and some in {len(incomplete) - 1} other folders" if len(incomplete) > 1 else ""
-        lacking += (f"{absent} in {incomplete[0]}{more}",)
+        lacking += (f"{absent} in {part}{more}",)
     return Corrupted(folder, counted, extra, frozenset(available), read, made, lacking)
 
 
