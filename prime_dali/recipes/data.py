@@ -56,6 +56,14 @@ def augmentation(config: TrainConfig, out_dtype: torch.dtype) -> torch.nn.Module
     return Plain(**common)
 
 
+def _compiled(augment: torch.nn.Module, device: torch.device) -> Any:
+    """Compiled, on a GPU as a CUDA graph, whose next call would write to the same memory: so the images are copied."""
+    if device.type != "cuda":
+        return torch.compile(augment, dynamic=False)
+    graph = torch.compile(augment, dynamic=False, mode="reduce-overhead")
+    return lambda *images, **flip: graph(*images, **flip).clone()
+
+
 class CifarData:
     """CIFAR in the device's memory: crops, flips and augmentation there.
 
@@ -79,11 +87,8 @@ class CifarData:
         self.steps = len(train.images) // config.batch
         self.augment: Any = augmentation(config, out_dtype).to(ranks.device)
         self._plain = Plain(*config.statistics, out_dtype).to(ranks.device)
-        self._replays = False
         if config.compile and config.method != "prime":  # PRIME is two kernels already
-            mode = "reduce-overhead" if ranks.device.type == "cuda" else None
-            self.augment = torch.compile(self.augment, dynamic=False, mode=mode)
-            self._replays = mode is not None  # the next call writes to the same memory
+            self.augment = _compiled(self.augment, ranks.device)
         border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
         digest = hashlib.sha256(train.images.tobytes() + train.labels.tobytes() + "\n".join(train.classes).encode())
         self.identity: str | None = digest.hexdigest()
@@ -124,8 +129,7 @@ class CifarData:
                 index = numbers[part]
                 y, x = rows[part, None] + span, columns[part, None] + span
                 crops = self._images[index[:, None, None], y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
-                images = self.augment(crops, index, when, flip=flips[part])
-                yield images.clone() if self._replays else images, self._labels[index]
+                yield self.augment(crops, index, when, flip=flips[part]), self._labels[index]
             epoch, place = epoch + 1, 0
 
     def _epoch(self, epoch: int) -> list[torch.Tensor]:
