@@ -199,14 +199,11 @@ __device__ void table_role(const Work& w, int unit) {
   for (int j = 0; j < slots; ++j) {
     const Slot s = slot(j);
     if (s.primitive != kColor) continue;
-    const int count = s.last - s.first + 1, blocks = run_blocks(count);
+    const int count = s.last - s.first + 1, channel = threadIdx.x / 32;  // a warp each
     float* coefficients = w.parameters_of(unit, j);
-    for (int i = threadIdx.x; i < 3 * blocks; i += kBegin) {
-      const int c = i / blocks, q = i % blocks;
-      const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(q), chain, j, Purpose::color, c));
-      for (int k = 0; k < 4; ++k)
-        if (4 * q + k < count) coefficients[c * count + 4 * q + k] = z.z[k] * s.strength;
-    }
+    if (channel < 3)
+      warp_run(count, stream, chain, j, Purpose::color, channel,
+               [&](int i, float z) { coefficients[channel * count + i] = z * s.strength; });
     __syncthreads();
     for (int c = 0; c < 3; ++c) x[c] = color_map(x[c], coefficients + c * count, s.first, count);
   }
