@@ -221,45 +221,68 @@ Reading reading_of(const ApplyArgs& a) {
   return s.w == 3 && s.c == 1 ? Reading::pixels : Reading::single;
 }
 
-// Four pixels a thread. Values that are no number have become NaN in load(); here they are 0, and the output gets its
-// NaN from the image itself.
-__device__ void pack_role(const Work& w, int image, int first, Reading reading) {
+// Blocks that pack an image: four pixels of each of two rows a thread.
+__host__ __device__ __forceinline__ int pack_blocks(const Work& w) {
+  return (w.pitch / 4 * ((w.args.height + 1) / 2) + kBegin - 1) / kBegin;
+}
+
+// Values that are no number have become NaN in load(); here they are 0, and the output gets its NaN from the image
+// itself.
+__device__ void pack_role(const Work& w, int image, int block, Reading reading) {
   const ApplyArgs& a = w.args;
-  const int quads = w.pitch / 4, quad = first + threadIdx.x, y = quad / quads, x = (quad - y * quads) * 4;
-  if (y >= a.height) return;
   const Strides s = a.in_strides;
-  const int64_t from = (w.first_image + image) * s.n + y * s.h + x * s.w, to = image * w.pixels + y * w.pitch + x;
+  const int at = block * kBegin + threadIdx.x, strip = __umulhi(at, w.per_quad);  // at / quads
+  const int x = 4 * (at - strip * (w.pitch / 4)), y = 2 * strip;
+  if (y >= a.height) return;
+  const bool two = y + 1 < a.height;
+  const int64_t from = (w.first_image + image) * s.n + y * s.h;
+  const auto write = [&](int row, const uint2(&pixel)[4]) {
+    uint4* out = reinterpret_cast<uint4*>(w.packed + image * w.pixels + static_cast<unsigned>((y + row) * w.pitch + x));
+    out[0] = {pixel[0].x, pixel[0].y, pixel[1].x, pixel[1].y};
+    out[1] = {pixel[2].x, pixel[2].y, pixel[3].x, pixel[3].y};
+  };
   uint2 pixel[4];
-  const uint8_t* bytes = static_cast<const uint8_t*>(a.in) + from;
-  const auto word = [&](int64_t at) { return __ldg(reinterpret_cast<const uint32_t*>(bytes + at)); };
-  if (reading == Reading::planes) {
-    const uint32_t red = word(0), green = word(s.c), blue = word(2 * s.c);  // of four neighbours
+  if (reading == Reading::single) {
+#pragma unroll 1
+    for (int row = 0; row <= two; ++row) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      pixel[i].x = kBlack | (__byte_perm(red, green, 0x0400 + 0x0101 * i) & 0x00ff00ff) << 7;
-      pixel[i].y = kBlackBlue | (blue >> 8 * i & 0xff) << 7;
+      for (int i = 0; i < 4; ++i) {
+        float v[3] = {};
+        if (x + i < a.width)
+#pragma unroll
+          for (int c = 0; c < 3; ++c) v[c] = __saturatef(load(a, from + row * s.h + c * s.c + (x + i) * s.w));
+        pixel[i] = encode(v);
+      }
+      write(row, pixel);
     }
-  } else if (reading == Reading::pixels) {
-    const uint32_t a = word(0), b = word(4), c = word(8);
-    const uint32_t three[4] = {a, a >> 24 | b << 8, b >> 16 | c << 16, c >> 8};  // a pixel in the low three bytes
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      pixel[i].x = kBlack | (three[i] & 0xff) << 7 | (three[i] & 0xff00) << 15;
-      pixel[i].y = kBlackBlue | (three[i] >> 16 & 0xff) << 7;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float v[3] = {};
-      if (x + i < a.width)
-#pragma unroll
-        for (int c = 0; c < 3; ++c) v[c] = __saturatef(load(a, from + c * s.c + i * s.w));
-      pixel[i] = encode(v);
-    }
+    return;
   }
-  uint4* out = reinterpret_cast<uint4*>(w.packed + to);
-  out[0] = {pixel[0].x, pixel[0].y, pixel[1].x, pixel[1].y};
-  out[1] = {pixel[2].x, pixel[2].y, pixel[3].x, pixel[3].y};
+  const bool planes = reading == Reading::planes;
+  const uint8_t* bytes = static_cast<const uint8_t*>(a.in) + from + (planes ? x : 3 * x);
+  const int64_t next = planes ? s.c : 4;
+  uint32_t word[2][3];  // all are asked for at once
+#pragma unroll
+  for (int row = 0; row < 2; ++row, bytes += s.h)
+#pragma unroll
+    for (int i = 0; i < 3; ++i)
+      word[row][i] = row == 0 || two ? __ldg(reinterpret_cast<const uint32_t*>(bytes + i * next)) : 0;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const auto [a, b, c] = word[row];
+    uint32_t three[4];  // a pixel in the low three bytes
+    if (planes) {
+      const uint32_t left = __byte_perm(a, b, 0x5140), right = __byte_perm(a, b, 0x7362);
+      three[0] = __byte_perm(left, c, 0x0410), three[1] = __byte_perm(left, c, 0x0532);
+      three[2] = __byte_perm(right, c, 0x0610), three[3] = __byte_perm(right, c, 0x0732);
+    } else {
+      three[0] = a, three[1] = __byte_perm(a, b, 0x0543), three[2] = __byte_perm(b, c, 0x0432), three[3] = c >> 8;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      pixel[i] = {kBlack + (__byte_perm(three[i], 0, 0x4140) << 7),
+                  kBlackBlue + (__byte_perm(three[i], 0, 0x4442) << 7)};
+    if (row == 0 || two) write(row, pixel);
+  }
 }
 
 // Sines as the first factor of the tensor-core products (fields.cu), [tiles][k / 16][parity][value, rest][lane].
@@ -295,37 +318,37 @@ __device__ void sine_role(const Work& w, int64_t at) {
 }
 
 struct Roles {
-  int64_t program, parameters, tables, pack, sine;  // blocks
+  unsigned program, parameters, tables, pack, sine;  // blocks
   Reading reading;
 };
 
 __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
-  int64_t block = blockIdx.x;
-  if (block < roles.program) return program_role(w, static_cast<int>(block) * (kBegin / w.args.depth));
-  if ((block -= roles.program) < roles.parameters) return parameter_role(w, static_cast<int>(block * kWarps));
-  if ((block -= roles.parameters) < roles.tables) return table_role(w, static_cast<int>(block));
+  unsigned block = blockIdx.x;
+  if (block < roles.program) return program_role(w, block * (kBegin / w.args.depth));
+  if ((block -= roles.program) < roles.parameters) return parameter_role(w, block * kWarps);
+  if ((block -= roles.parameters) < roles.tables) return table_role(w, block);
   if ((block -= roles.tables) < roles.pack) {
-    const int each = static_cast<int>(roles.pack / w.images), image = static_cast<int>(block / each);
-    return pack_role(w, image, static_cast<int>(block - int64_t(image) * each) * kBegin, roles.reading);
+    const unsigned each = pack_blocks(w), image = block / each;
+    return pack_role(w, image, block - image * each, roles.reading);
   }
-  sine_role(w, (block - roles.pack) * kBegin + threadIdx.x);
+  sine_role(w, (block - roles.pack) * int64_t(kBegin) + threadIdx.x);
 }
 
 }  // namespace
 
 void begin(const Work& w, bool first, cudaStream_t stream) {
-  const auto blocks = [](int64_t threads) { return (threads + kBegin - 1) / kBegin; };
+  const auto blocks = [](int64_t threads) { return static_cast<unsigned>((threads + kBegin - 1) / kBegin); };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
-  const int chains = kBegin / w.args.depth;  // of a block
+  const unsigned chains = kBegin / w.args.depth;  // of a block
   const Roles roles{(w.units() + chains - 1) / chains,
                     blocks(int64_t(w.units()) * w.args.depth * 32),
-                    w.args.in_type == DType::u8 ? w.units() : 0,
-                    w.images * blocks(w.pixels / 4),
+                    w.args.in_type == DType::u8 ? static_cast<unsigned>(w.units()) : 0,
+                    static_cast<unsigned>(w.images * pack_blocks(w)),
                     first ? blocks(sines) : 0,
                     reading_of(w.args)};
-  const int64_t all = roles.program + roles.parameters + roles.tables + roles.pack + roles.sine;
+  const unsigned all = roles.program + roles.parameters + roles.tables + roles.pack + roles.sine;
   cudaMemsetAsync(w.counts, 0, w.args.depth * sizeof(int), stream);
-  begin_kernel<<<static_cast<unsigned>(all), kBegin, 0, stream>>>(w, roles);
+  begin_kernel<<<all, kBegin, 0, stream>>>(w, roles);
 }
 
 }  // namespace prime

@@ -22,8 +22,9 @@ struct Arena {
 size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   w.args = a;
   w.views = static_cast<int>(a.rows / a.images), w.images = static_cast<int>(images);
-  w.pairs = (a.width + 1) / 2, w.per_pair = static_cast<uint32_t>(((uint64_t(1) << 32) + w.pairs - 1) / w.pairs);
-  w.pitch = (a.width + 3) / 4 * 4, w.pixels = static_cast<int64_t>(w.pitch) * a.height;
+  const auto per = [](int count) { return static_cast<uint32_t>(((uint64_t(1) << 32) + count - 1) / count); };
+  w.pairs = (a.width + 1) / 2, w.per_pair = per(w.pairs);
+  w.pitch = (a.width + 3) / 4 * 4, w.per_quad = per(w.pitch / 4), w.pixels = static_cast<int64_t>(w.pitch) * a.height;
   w.ky = parity_pad(modes(a.max_cut, a.height)), w.kx = parity_pad(modes(a.max_cut, a.width));
   w.tiles_y = ((a.height + 1) / 2 + 15) / 16, w.tiles_x = ((a.width + 1) / 2 + 15) / 16;
   // Room for all modes once, or for the fewer ones of a split field twice.

@@ -74,6 +74,7 @@ struct Work {
   int processors;        // of the GPU
   int pairs, pitch;      // of pixels in a row; pixels of a row in the workspace, a multiple of 4
   uint32_t per_pair;     // 2^32 / pairs, rounded up
+  uint32_t per_quad;     // the same of pitch / 4
   int ky, kx;            // parity_pad of the modes along each axis, for the largest cut
   int tiles_y, tiles_x;  // of 16 rows, of one half of an axis
   int64_t pixels;        // of an image in the workspace
