@@ -11,6 +11,7 @@ namespace {
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
   __shared__ __align__(16) Table table;
+  after_last_kernel();
   const int count = w.counts[1 + number], *to_do = w.to_do + number * w.units();
   for (int i = blockIdx.y; i < count; i += gridDim.y) {
     const int unit = to_do[i];
@@ -169,6 +170,7 @@ __global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writ
   __shared__ Mix mix;
   const ApplyArgs& a = w.args;
   const int image = blockIdx.y;
+  after_last_kernel();
   for (int view = 0; view < w.views; ++view) {
     const int row = view * w.images + image;
     const Chain* chains = w.chains + row * a.chains;
@@ -238,8 +240,9 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
   begin(w, first, stream);
   if (w.args.max_cut > 0) fields(w, stream);
   const dim3 all(blocks, w.images), some(blocks, std::min<unsigned>(w.units(), w.processors * 32 / blocks + 1));
-  for (int number = 0; number + 1 < w.args.depth; ++number) pass_kernel<k3x3><<<some, kThreads, 0, stream>>>(w, number);
-  final_kernel<k3x3><<<all, kThreads, 0, stream>>>(w, writing);
+  for (int number = 0; number + 1 < w.args.depth; ++number)
+    launch(pass_kernel<k3x3>, some, kThreads, stream, w, number);
+  launch(final_kernel<k3x3>, all, kThreads, stream, w, writing);
   return cudaGetLastError();
 }
 

@@ -323,6 +323,7 @@ struct Roles {
 };
 
 __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
+  after_last_kernel();
   unsigned block = blockIdx.x;
   if (block < roles.program) return program_role(w, block * (kBegin / w.args.depth));
   if ((block -= roles.program) < roles.parameters) return parameter_role(w, block * kWarps);
@@ -348,7 +349,7 @@ void begin(const Work& w, bool first, cudaStream_t stream) {
                     reading_of(w.args)};
   const unsigned all = roles.program + roles.parameters + roles.tables + roles.pack + roles.sine;
   cudaMemsetAsync(w.counts, 0, w.args.depth * sizeof(int), stream);
-  begin_kernel<<<all, kBegin, 0, stream>>>(w, roles);
+  launch(begin_kernel, all, kBegin, stream, w, roles);
 }
 
 }  // namespace prime

@@ -7,6 +7,35 @@
 
 namespace prime {
 
+// Whether a kernel's blocks may begin as soon as all blocks of the stream's last kernel have begun (programmatic
+// dependent launch): if the GPU can, and code for such GPUs was compiled, for code for older ones would not wait.
+inline bool begins_early() {
+  int newest = 0, device = 0, major = 0;
+  for (const int architecture : {__CUDA_ARCH_LIST__}) newest = architecture > newest ? architecture : newest;
+  return newest >= 900 && cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+}
+
+// Launches a kernel, which calls after_last_kernel() before anything else: its blocks may begin early, and the time
+// between two kernels is saved.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream, const Arguments&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid, config.blockDim = dim3(threads), config.stream = stream;
+  config.attrs = &early, config.numAttrs = begins_early();
+  cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+__device__ __forceinline__ void after_last_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");  // until all that the last kernel wrote can be read
+#endif
+}
+
 // Square root of a number that is not tiny, to 1e-7.
 __device__ __forceinline__ float root(float x) {
   float y;

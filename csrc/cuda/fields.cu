@@ -180,6 +180,7 @@ __device__ __forceinline__ void multiply_draws(float (&sum)[2][2][2][4], const u
 template <int kRoom, bool kAtOnce>
 __global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4) half_product_kernel(Work w) {
   __shared__ uint4 shared[kRoom][2][2][32];  // [step, and rests of steps][eight][parity][lane]
+  after_last_kernel();
   const ApplyArgs& args = w.args;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, eight = warp % 2;
   const int count = w.counts[0];
@@ -311,6 +312,7 @@ __device__ __noinline__ void store_some(uint2* field, bool wide, int at, int x, 
 // each of its warps takes 16 rows y and theirs. The sines of x are in such an order that a lane gets four neighbouring
 // columns.
 __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
+  after_last_kernel();
   const ApplyArgs& args = w.args;
   const int lane = threadIdx.x % 32, height = args.height, width = args.width, count = w.counts[0];
   const int tile_x = blockIdx.x, tile_y = blockIdx.z * (blockDim.x / 32) + threadIdx.x / 32;
@@ -366,15 +368,15 @@ void fields(const Work& w, cudaStream_t stream) {
   const int steps = std::max(w.kx, 2 * std::min(w.kx, split < w.ky ? split : w.kx)) / kK;
   const dim3 half_blocks(2 * w.ky / kK, at_a_time(2 * w.ky / kK, half_threads));
   if (steps <= 8)
-    half_product_kernel<8, true><<<half_blocks, half_threads, 0, stream>>>(w);
+    launch(half_product_kernel<8, true>, half_blocks, half_threads, stream, w);
   else if (steps <= 16)
-    half_product_kernel<16, true><<<half_blocks, half_threads, 0, stream>>>(w);
+    launch(half_product_kernel<16, true>, half_blocks, half_threads, stream, w);
   else
-    half_product_kernel<16, false><<<half_blocks, half_threads, 0, stream>>>(w);
+    launch(half_product_kernel<16, false>, half_blocks, half_threads, stream, w);
   const int rounds = (w.tiles_y * 32 + kShiftThreads - 1) / kShiftThreads;
   const int shift_threads = 32 * ((w.tiles_y + rounds - 1) / rounds);
   const dim3 shift_blocks(w.tiles_x, at_a_time(w.tiles_x * rounds, shift_threads), rounds);
-  shift_kernel<<<shift_blocks, shift_threads, 0, stream>>>(w);
+  launch(shift_kernel, shift_blocks, shift_threads, stream, w);
 }
 
 }  // namespace prime

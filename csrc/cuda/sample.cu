@@ -1,5 +1,6 @@
 #include "../core/plan.h"
 #include "cuda.h"
+#include "device.cuh"
 
 namespace prime {
 namespace {
@@ -10,6 +11,7 @@ struct Views {
 
 // A thread a part of a row: the threads of a warp take one part of many rows.
 __global__ void sample_kernel(SampleArgs a, Views views) {
+  after_last_kernel();
   const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= a.view_count * a.images) return;
   const int64_t view = views.at[r / a.images];
@@ -26,7 +28,7 @@ int sample_cuda(const SampleArgs& args, void* stream) {
   constexpr int threads = 64;
   const Row<int32_t> row = args.row(0);
   const dim3 blocks(static_cast<unsigned>((rows + threads - 1) / threads), row_parts(row.chains, row.depth));
-  sample_kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(args, views);
+  launch(sample_kernel, blocks, threads, static_cast<cudaStream_t>(stream), args, views);
   return cudaGetLastError();
 }
 

@@ -4,6 +4,12 @@
 
 namespace prime {
 
+template <class Kernel, class... Arguments>
+void launch(Kernel kernel, dim3 grid, int threads, cudaStream_t, const Arguments&... arguments) {
+  emulated::launch([=] { kernel(arguments...); }, grid, threads);
+}
+inline void after_last_kernel() {}
+
 inline float root(float x) { return sqrtf(x); }
 inline float reciprocal(float x) { return 1.f / x; }
 inline float inverse_root(float x) { return 1.f / sqrtf(x); }
