@@ -7,14 +7,15 @@
 namespace prime {
 namespace {
 
-// Pass `number` of the chains that have more to come.
+// Pass `number` of the chains that have more to come. Every other pass goes backwards: what the pass before has written
+// last is still in the L2.
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
   __shared__ __align__(16) Table table;
   after_last_kernel();
   const int count = w.counts[1 + number], *to_do = w.to_do + number * w.units();
   for (int i = blockIdx.y; i < count; i += gridDim.y) {
-    const int unit = to_do[i];
+    const int unit = to_do[number % 2 ? count - 1 - i : i];
     const Pass pass = w.passes[unit * w.args.depth + number];
     load_table(table, pass);
     const Place o(w, thread_here());

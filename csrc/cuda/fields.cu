@@ -320,8 +320,9 @@ __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
   const uint4* sines = w.sine_y + tile_y * (w.ky / kK) * 128 + lane;
   const int x = tile_x * 16 + lane % 4 * 4, y = tile_y * 16 + lane / 4;  // and row y + 8
   const int near = y * w.pitch + x, far = (height - 1 - y) * w.pitch + x, to_mirrored = width - 4 - 2 * x;
-  uint2* field = w.shift + blockIdx.y * w.pixels;
-  for (int number = blockIdx.y; number < count; number += gridDim.y, field += gridDim.y * w.pixels) {
+  for (int k = blockIdx.y; k < count; k += gridDim.y) {
+    const int number = count - 1 - k;  // backwards: the last half products are still in the L2
+    uint2* field = w.shift + number * w.pixels;
     const Field f = w.fields[number];
     const int steps = f.ky / kK, rest_of_half = w.tiles_x * steps * 256;
     const uint4* half = w.half + number * w.half_words + tile_x * steps * 256 + lane;
