@@ -253,31 +253,35 @@ __global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4) half_product_ke
   }
 }
 
-// The sums over odd and even modes for 16 rows y and four times eight columns of both fields,
-// [direction][parity][eight][4].
-template <bool kSplit>
-__device__ __forceinline__ void multiply(float (&sum)[2][2][4][4], const uint4* sines, const uint4* half,
-                                         int rest_of_half, int steps) {
+// Operands of the second product for one parity.
+struct Operands {
+  uint4 sine, half[2][2];  // [direction][near, far]
+  __device__ __forceinline__ void read(const uint4* sines, const uint4* halves) {
+    sine = __ldg(sines);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) half[i / 2][i % 2] = __ldg(halves + i * 32);
+  }
+};
+
+// Adds the sums over odd and even modes for 16 rows y and four times eight columns of both fields,
+// [direction][parity][eight][4]. Operands are asked for a parity ahead.
+__device__ __forceinline__ void multiply(float (&sum)[2][2][4][4], const uint4* sines, const uint4* half, int steps) {
+  Operands operands[2];
+  operands[0].read(sines, half);
 #pragma unroll 1
   do {
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity) {
-      const auto add = [&](uint4 sine, const uint4* half_at) {
-        uint4 b[2][2];  // [direction][near, far]
+      if (parity == 0 || steps > 1) operands[1 - parity].read(sines + 64, half + 128);
+      sines += 64, half += 128;
+      const Operands& here = operands[parity];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) b[i / 2][i % 2] = __ldg(half_at + i * 32);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          multiply_add(sum[i / 2][parity][i % 2 * 2], sine, b[i / 2][i % 2].x, b[i / 2][i % 2].y);
-          multiply_add(sum[i / 2][parity][i % 2 * 2 + 1], sine, b[i / 2][i % 2].z, b[i / 2][i % 2].w);
-        }
-      };
-      const uint4 sine = __ldg(sines + parity * 64);
-      const uint4* half_at = half + parity * 128;
-      add(sine, half_at);
-      if constexpr (kSplit) add(__ldg(sines + parity * 64 + 32), half_at), add(sine, half_at + rest_of_half);
+      for (int i = 0; i < 4; ++i) {
+        multiply_add(sum[i / 2][parity][i % 2 * 2], here.sine, here.half[i / 2][i % 2].x, here.half[i / 2][i % 2].y);
+        multiply_add(sum[i / 2][parity][i % 2 * 2 + 1], here.sine, here.half[i / 2][i % 2].z,
+                     here.half[i / 2][i % 2].w);
+      }
     }
-    sines += 128, half += 256;
   } while (--steps > 0);
 }
 
@@ -327,10 +331,9 @@ __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
     const int steps = f.ky / kK, rest_of_half = w.tiles_x * steps * 256;
     const uint4* half = w.half + number * w.half_words + tile_x * steps * 256 + lane;
     float sum[2][2][4][4] = {};
-    if (f.split)
-      multiply<true>(sum, sines, half, rest_of_half, steps);
-    else
-      multiply<false>(sum, sines, half, rest_of_half, steps);
+#pragma unroll 1
+    for (int product = 0; product < (f.split ? 3 : 1); ++product)  // then rests of sines, and rests of half products
+      multiply(sum, sines + (product == 1) * 32, half + (product == 2) * rest_of_half, steps);
     const bool wide = f.unit == kWide, whole = x + 4 <= width / 2 && width % 4 == 0 && !wide;
     const float up = f.strength * kFactor * from_bits(0x7f000000 - bits(f.unit));  // over the unit, a power of two
     const float2 scale = {up * static_cast<float>(height), up * static_cast<float>(width)};
