@@ -17,6 +17,7 @@ line says how); 2 for a bad argument.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import math
 import os
@@ -24,7 +25,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,20 @@ def measure(name: str, call: Call, images: torch.Tensor, options: argparse.Names
     return Result(name, size, batch, output_bytes=output, **measured)
 
 
+def alone(spans: Iterable[tuple[str, float, float]]) -> dict[str, tuple[int, float]]:
+    """How often each name occurs in spans ``(name, start, end)``, and how long it took from the end of those before.
+
+    A kernel that begins early waits for the one before; that wait is no time of its own.
+    """
+    totals: dict[str, tuple[int, float]] = {}
+    done = -math.inf
+    for name, start, end in sorted(spans, key=lambda span: span[1:]):
+        calls, passed = totals.get(name, (0, 0.0))
+        totals[name] = calls + 1, passed + max(end - max(start, done), 0.0)
+        done = max(done, end)
+    return totals
+
+
 def profile(call: Call, images: torch.Tensor) -> list[Kernel]:
     """The kernels (on the CPU: the operators) of a candidate that has been called before, the longest first."""
     device = images.device.type
@@ -225,14 +240,17 @@ def profile(call: Call, images: torch.Tensor) -> list[Kernel]:
             call()
         if images.is_cuda:
             torch.cuda.synchronize()
-    totals: dict[str, list[float]] = {}  # calls and microseconds by name
-    for event in profiler.key_averages():
-        if event.device_type == getattr(torch.autograd.DeviceType, device.upper()):  # and not the launch on the host
-            # The types of the arguments say nothing: void (anonymous namespace)::name<1>(int) -> name<1>
-            name = re.sub(r"\(anonymous namespace\)::|^void |(?<! )\(.*", "", event.key)
-            total = totals.setdefault(name, [0, 0])
-            total[0] += event.count
-            total[1] += event.self_device_time_total if images.is_cuda else event.self_cpu_time_total
+    # The types of the arguments say nothing: void (anonymous namespace)::name<1>(int) -> name<1>
+    short = functools.partial(re.sub, r"\(anonymous namespace\)::|^void |(?<! )\(.*", "")
+    if images.is_cuda:
+        kernels_on = torch.autograd.DeviceType.CUDA  # and not their launches on the host
+        events = [event for event in profiler.events() if event.device_type == kernels_on]
+        totals = alone((short(e.name), e.time_range.start, e.time_range.end) for e in events)  # microseconds
+    else:
+        totals = {}
+        for event in profiler.key_averages():
+            calls, passed = totals.get(short(event.key), (0, 0.0))
+            totals[short(event.key)] = calls + event.count, passed + event.self_cpu_time_total
     batch, size = len(images), images.shape[-1]
     kernels = [
         Kernel(name, size, batch, calls / PROFILED_CALLS, passed / PROFILED_CALLS / batch)

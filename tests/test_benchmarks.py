@@ -46,6 +46,11 @@ def pictures(folder: Path) -> list[str]:
     return [file.name for file in files]
 
 
+def test_waiting_for_the_kernel_before_is_no_time_of_a_kernel(script: Callable[[str], ModuleType]) -> None:
+    spans = [("b", 2.0, 7.0), ("a", 0.0, 4.0), ("a", 8.0, 9.0), ("c", 3.0, 3.5)]
+    assert script("throughput").alone(spans) == {"a": (2, 5.0), "b": (1, 3.0), "c": (1, 0.0)}
+
+
 def test_throughput(device: str, tmp_path: Path) -> None:
     written, plots = tmp_path / "out.json", tmp_path / "deep" / "plots"
     tiny = ["--device", device, "--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--peers", "none"]
