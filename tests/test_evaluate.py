@@ -579,9 +579,8 @@ def test_evaluate_on_imagenet(
     arguments = ["evaluate", str(checkpoint), "--clean", str(tmp_path / "r"), "--imagenet-r", str(tmp_path / "r"),
                  "--imagenet-c", str(imagenet_c), "--device", "cpu", "--workers", "0"]  # fmt: skip
     assert cli.main(arguments) == 1
-    message = (
-        f"{tmp_path}/r: expected pictures of all classes for clean, missing: 2 of 4 classes ({WNIDS[0]}, {WNIDS[3]}); "
-    )
+    absent = f"2 of 4 classes ({WNIDS[0]}, {WNIDS[3]})"
+    message = f"{tmp_path}/r: expected all of clean for a mean, missing: {absent}; --partial"
     assert message in capsys.readouterr().err
     assert cli.main([arguments[0], *arguments[1:2], *arguments[4:]]) == 1
     error = capsys.readouterr().err
@@ -591,6 +590,8 @@ def test_evaluate_on_imagenet(
     assert cli.main([*arguments, "--partial", "--out", str(tmp_path / "out")]) == 0
     sets = json.loads((tmp_path / "out" / "results.json").read_text())["sets"]
     assert (sets["clean"]["correct"], sets["imagenet-r"]["correct"]) == (0, 1)
+    assert (sets["clean"]["missing"], sets["imagenet-r"]["missing"]) == ([absent], [])
+    assert f"- clean: PARTIAL, means of what is there; missing: {absent}\n" in capsys.readouterr().out
     assert sets["imagenet-c"]["correct"]["fog"] == {"1": 2, "2": 2, "3": 0, "5": 0}
     capsys.readouterr()
     save_picture(imagenet_c / "snow" / "1" / WNIDS[0] / "more.png", 0)

@@ -155,7 +155,7 @@ def imagenet_pictures(
     """Pictures in class folders: ImageNet, ImageNet-R, Stylized ImageNet, or one severity of ImageNet-C.
 
     Args:
-        folder: Holds ``<class>/*``.
+        folder: Holds ``<class>/*``. Classes without pictures are ``lacking``, unless the set is ``masked``.
         classes: Of the network, in the order of its logits. Folders are mapped by name, never by position.
         size, resize, masked, workers, loader: As :class:`Pictures` has them.
         subset: Leave class folders out that the network does not know, such as 900 of ImageNet's for a network of
@@ -173,7 +173,9 @@ def imagenet_pictures(
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{folder}: {error}") from error
     files, labels = zip(*pairs, strict=True)
-    return Pictures(files, np.array(labels, np.int64), size, resize, workers, loader, masked)
+    absent = "" if masked else absent_classes({classes[label] for label in labels}, classes)
+    lacking = (absent,) if absent else ()
+    return Pictures(files, np.array(labels, np.int64), size, resize, workers, loader, masked, lacking)
 
 
 def imagenet_corrupted(

@@ -274,16 +274,9 @@ def _imagenet_sets(
         if name in ("imagenet-c", "imagenet-c-bar"):
             sets[name] = benchmarks.imagenet_corrupted(folder, classes, c_bar=name == "imagenet-c-bar", **reading)
         else:
-            pictures = benchmarks.imagenet_pictures(
+            sets[name] = benchmarks.imagenet_pictures(
                 folder, classes, size=classifier.size, resize=classifier.resize, masked=name == "imagenet-r", **reading
             )
-            absent = benchmarks.absent_classes((classes[label] for label in np.unique(pictures.labels)), classes)
-            if absent and not pictures.masked and not options.partial:
-                raise ValueError(
-                    f"{folder}: expected pictures of all classes for {name}, missing: {absent}; "
-                    "--partial takes the mean of what is there"
-                )
-            sets[name] = pictures
     dataset = "ImageNet" if len(classes) == 1000 else None
     with contextlib.suppress(ImportError):  # without the wnids, no telling ImageNet-100 from another hundred
         if len(classes) == 100 and classes == benchmarks.imagenet_classes(100, None):
@@ -292,7 +285,7 @@ def _imagenet_sets(
 
 
 def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict[str, report.Rule]:
-    """How each benchmark of corruptions is scored, checked before anything is evaluated."""
+    """How each benchmark of corruptions is scored; whether sets are complete: before anything is evaluated."""
     wanted = options.normalise
     if wanted is None:
         wanted = "standard" if options.reference else "alexnet" if dataset == "ImageNet" else "none"
@@ -300,15 +293,17 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         raise ValueError("reference: expected with --normalise standard, and only then")
     rules = {}
     for name, what in sets.items():
-        if not isinstance(what, benchmarks.Corrupted):
-            continue
-        there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}
-        lacking = [*what.lacking, *scores.missing(there, what.counted)]
+        there, lacking = {}, [*what.lacking]
+        if isinstance(what, benchmarks.Corrupted):
+            there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}
+            lacking += scores.missing(there, what.counted)
         if lacking and not options.partial:
             raise ValueError(
-                f"{what.folder}: expected all of {name} for a mean, missing: {'; '.join(lacking)}; "
+                f"{_folders(options)[name]}: expected all of {name} for a mean, missing: {'; '.join(lacking)}; "
                 "--partial takes the mean of what is there"
             )
+        if not isinstance(what, benchmarks.Corrupted):
+            continue
         if wanted == "alexnet" and name == "cifar-c":
             raise ValueError("normalise: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
         normalisation = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own

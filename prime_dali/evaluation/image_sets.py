@@ -34,6 +34,11 @@ class ImageSet(Protocol):
         """Whether only classes that are among the labels can be answers (ImageNet-R: 200 of the 1,000)."""
         ...
 
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """In words: what is missing, such as classes."""
+        ...
+
     def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
         """uint8 images ``[n, 3, H, W]`` and int64 labels ``[n]`` on ``device``, n = ``size`` but for the last batch."""
         ...
@@ -51,6 +56,7 @@ class Arrays:
     """``[N, H, W, 3]``, RGB."""
     labels: NDArray[np.int64]
     masked: bool = False
+    lacking: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[3] != 3:
@@ -68,7 +74,7 @@ class Arrays:
         yield from zip(images.split(size), labels.split(size), strict=True)
 
     def subset(self, index: NDArray[np.int64]) -> Arrays:
-        return Arrays(self.images[index], self.labels[index], self.masked)
+        return replace(self, images=self.images[index], labels=self.labels[index])
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class Pictures:
     come from. ``"dali"``: by DALI, on the GPU if ``device`` is one. Images that are not resized are the same to the bit
     on the CPU; windows of resized ones are not rounded to whole pixels, and a GPU decodes to slightly other values."""
     masked: bool = False
+    lacking: tuple[str, ...] = ()
 
     def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
         if self.loader == "dali":

@@ -92,6 +92,7 @@ def versions() -> dict[str, str]:
 def _set(what: Any, counts: Any, rule: Rule | None) -> dict[str, Any]:
     if rule is None:
         out = {"images": counts.images, "correct": counts.correct, "accuracy": counts.accuracy}
+        out["missing"] = list(what.lacking)
         return out | ({"masked_to_classes": len(np.unique(what.labels))} if what.masked else {})
     accuracies = {c: {s: count.accuracy for s, count in row.items()} for c, row in counts.items()}
     given = {"corruptions": what.counted, "partial": bool(rule.missing)}
