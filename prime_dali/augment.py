@@ -54,6 +54,9 @@ def main(argv: list[str]) -> None:
     arguments = parser()
     options = arguments.parse_args(argv)
     if options.remake:
+        for name, value in vars(options).items():
+            if name not in ("source", "destination", "remake") and value != arguments.get_default(name):
+                arguments.error(f"argument --remake: expected SRC and DST alone, got --{name.replace('_', '-')}")
         _write_again(options.source, options.destination)
         return
     if options.copies is None:

@@ -99,6 +99,9 @@ def test_copies_of_a_folder(source: Path, tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["augment", "--remake", str(out / "dog" / "z.0-0.png"), str(again)]) == 1
     assert f"{again}: expected a name that is not taken" in capsys.readouterr().err
     assert again.read_bytes() == made["dog/z.0-1.png"]
+    with pytest.raises(SystemExit):
+        cli.main(["augment", "--remake", str(out / "dog" / "z.0-1.png"), str(again), "--on-error", "skip"])
+    assert "argument --remake: expected SRC and DST alone, got --on-error" in capsys.readouterr().err
     assert files(source) == before
 
 
