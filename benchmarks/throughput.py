@@ -17,7 +17,6 @@ line says how); 2 for a bad argument.
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.util
 import math
 import os
@@ -240,17 +239,15 @@ def profile(call: Call, images: torch.Tensor) -> list[Kernel]:
             call()
         if images.is_cuda:
             torch.cuda.synchronize()
-    # The types of the arguments say nothing: void (anonymous namespace)::name<1>(int) -> name<1>
-    short = functools.partial(re.sub, r"\(anonymous namespace\)::|^void |(?<! )\(.*", "")
     if images.is_cuda:
-        kernels_on = torch.autograd.DeviceType.CUDA  # and not their launches on the host
-        events = [event for event in profiler.events() if event.device_type == kernels_on]
-        totals = alone((short(e.name), e.time_range.start, e.time_range.end) for e in events)  # microseconds
+        # The types of the arguments say nothing: void (anonymous namespace)::name<1>(int) -> name<1>
+        totals = alone(
+            (re.sub(r"\(anonymous namespace\)::|^void |(?<! )\(.*", "", e.name), e.time_range.start, e.time_range.end)
+            for e in profiler.events()
+            if e.device_type == torch.autograd.DeviceType.CUDA  # and not its launch on the host
+        )
     else:
-        totals = {}
-        for event in profiler.key_averages():
-            calls, passed = totals.get(short(event.key), (0, 0.0))
-            totals[short(event.key)] = calls + event.count, passed + event.self_cpu_time_total
+        totals = {event.key: (event.count, event.self_cpu_time_total) for event in profiler.key_averages()}
     batch, size = len(images), images.shape[-1]
     kernels = [
         Kernel(name, size, batch, calls / PROFILED_CALLS, passed / PROFILED_CALLS / batch)

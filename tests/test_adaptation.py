@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from evaluating import (
-    CPU,
-    PLAIN,
-    Gray,
-    gray,
-)
+from evaluating import CPU, PLAIN, Gray, gray
 from torch import nn
 
 from prime_dali.evaluation import adaptation, evaluate, image_sets

@@ -111,6 +111,7 @@ __device__ __forceinline__ void write_values(const Mix& mix, const Work& w, Plac
   const ApplyArgs& a = w.args;
   const Strides s = a.out_strides;
   const Normal normal(a);
+  using Value = typename Stored<kType>::Value;
 #pragma unroll 1
   for (int r = 0; r < kRows && r < a.height - o.y; ++r) {
     Two v;
@@ -119,8 +120,7 @@ __device__ __forceinline__ void write_values(const Mix& mix, const Work& w, Plac
     for (int i = 0; i < 6; ++i) {
       const int x = o.x + i / 3, c = i % 3;
       if (x < a.width)
-        static_cast<typename Stored<kType>::Value*>(
-            a.out)[offset + (o.y + r) * s.h + c * s.c + (flip ? a.width - 1 - x : x) * s.w] =
+        static_cast<Value*>(a.out)[offset + (o.y + r) * s.h + c * s.c + (flip ? a.width - 1 - x : x) * s.w] =
             stored<kType>(normal(v[i / 3][c], c));
     }
   }

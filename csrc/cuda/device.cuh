@@ -3,6 +3,7 @@
 #pragma once
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace prime {
@@ -10,8 +11,8 @@ namespace prime {
 // Whether a kernel's blocks may begin as soon as all blocks of the stream's last kernel have begun (programmatic
 // dependent launch): if the GPU can, and code for such GPUs was compiled, for code for older ones would not wait.
 inline bool begins_early() {
-  int newest = 0, device = 0, major = 0;
-  for (const int architecture : {__CUDA_ARCH_LIST__}) newest = architecture > newest ? architecture : newest;
+  constexpr int newest = std::max({__CUDA_ARCH_LIST__});
+  int device, major;
   return newest >= 900 && cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
 }

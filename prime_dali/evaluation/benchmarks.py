@@ -155,7 +155,7 @@ def imagenet_pictures(
     """Pictures in class folders: ImageNet, ImageNet-R, Stylized ImageNet, or one severity of ImageNet-C.
 
     Args:
-        folder: Holds ``<class>/*``. Classes without pictures are ``lacking``, unless the set is ``masked``.
+        folder: Holds ``<class>/*``. Classes without a folder are ``lacking``, unless the set is ``masked``.
         classes: Of the network, in the order of its logits. Folders are mapped by name, never by position.
         size, resize, masked, workers, loader: As :class:`Pictures` has them.
         subset: Leave class folders out that the network does not know, such as 900 of ImageNet's for a network of
@@ -169,11 +169,12 @@ def imagenet_pictures(
         raise ValueError(_arguments.unknown("loader", loader, LOADERS))
     folder = Path(folder)
     try:
-        pairs = make_dataset(folder, _class_folders(folder, classes, subset), IMG_EXTENSIONS)
+        there = _class_folders(folder, classes, subset)
+        pairs = make_dataset(folder, there, IMG_EXTENSIONS)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{folder}: {error}") from error
     files, labels = zip(*pairs, strict=True)
-    absent = "" if masked else absent_classes({classes[label] for label in labels}, classes)
+    absent = "" if masked else _absent_classes(there, classes)
     lacking = (absent,) if absent else ()
     return Pictures(files, np.array(labels, np.int64), size, resize, workers, loader, masked, lacking)
 
@@ -210,7 +211,7 @@ def imagenet_corrupted(
                 raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
             available.add((name, severities[inside]))
             part = folder / name / inside
-            if absent := absent_classes(_class_folders(part, classes, subset), classes):
+            if absent := _absent_classes(_class_folders(part, classes, subset), classes):
                 incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
@@ -271,7 +272,7 @@ def _class_folders(folder: Path, classes: Sequence[str], subset: bool) -> dict[s
     return {name: place[name] for name in found if name in place}
 
 
-def absent_classes(there: Iterable[str], classes: Sequence[str]) -> str:
+def _absent_classes(there: Iterable[str], classes: Sequence[str]) -> str:
     """In words: which of the network's classes are not there; empty: all are."""
     absent = sorted(set(classes).difference(there))
     more = ", ..." if len(absent) > 3 else ""

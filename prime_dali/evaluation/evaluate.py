@@ -291,23 +291,26 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         wanted = "standard" if options.reference else "alexnet" if dataset == "ImageNet" else "none"
     if (options.reference is None) == (wanted == "standard"):
         raise ValueError("reference: expected with --normalise standard, and only then")
-    rules = {}
-    for name, what in sets.items():
-        there, lacking = {}, [*what.lacking]
-        if isinstance(what, benchmarks.Corrupted):
-            there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}
-            lacking += scores.missing(there, what.counted)
+
+    def check_complete(name: str, lacking: Sequence[str]) -> None:
         if lacking and not options.partial:
             raise ValueError(
                 f"{_folders(options)[name]}: expected all of {name} for a mean, missing: {'; '.join(lacking)}; "
                 "--partial takes the mean of what is there"
             )
+
+    rules = {}
+    for name, what in sets.items():
         if not isinstance(what, benchmarks.Corrupted):
+            check_complete(name, what.lacking)
             continue
+        there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}
+        lacking = (*what.lacking, *scores.missing(there, what.counted))
+        check_complete(name, lacking)
         if wanted == "alexnet" and name == "cifar-c":
             raise ValueError("normalise: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
         normalisation = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own
         reference = report.read_reference(options.reference, name, dataset) if normalisation == "standard" else None
-        rules[name] = report.Rule(normalisation, reference, tuple(lacking))
+        rules[name] = report.Rule(normalisation, reference, lacking)
         rules[name].mce(there, what.counted)  # what the reference lacks is better known now than at the end
     return rules
