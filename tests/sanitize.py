@@ -35,8 +35,12 @@ def main() -> None:
             plan = prime_dali.Plan.build([[[("spatial", strength, size[1])]]] * 2, size=size)
             prime_dali.apply(images, plan.torch("cuda"))
             calls += 1
+    images = torch.rand(160, 3, 224, 224, device="cuda")  # more than there is room for at once
+    prime_dali.apply(
+        images, prime_dali.Plan.build([[[("spatial", 0.2, 3)] * 3] * 3] * 160, size=(224, 224)).torch("cuda")
+    )
     torch.cuda.synchronize()
-    print(f"{calls} calls")
+    print(f"{calls + 1} calls")
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def apply(
     shape = (plan.views * count, 3, height, width)
     if layout == "NHWC":
         images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-        out = np.empty((shape[0], height, width, 3), out_dtype).transpose(0, 3, 1, 2)
+        out = np.full((shape[0], height, width, 3), 77, out_dtype).transpose(0, 3, 1, 2)  # 77: not written
     else:
-        out = np.empty(shape, out_dtype)
+        out = np.full(shape, 77, out_dtype)
     arguments = arrays._apply_arguments(images, "NCHW", out, "NCHW", plan, rows, flip, mean, scale)
     size = cuda.workspace_bytes(arguments) if workspace is None else workspace
     memory = np.full(size + 256, 0xFF, np.uint8)  # NaN, should anything be read before it is written
@@ -133,6 +133,16 @@ def test_chunks_do_not_matter(cuda: Any) -> None:
     assert np.array_equal(apply(cuda, images, plan, workspace=small), whole)
     with pytest.raises(RuntimeError, match="CUDA error"):
         apply(cuda, images, plan, workspace=1000)
+
+
+def test_images_that_need_all_that_they_could(cuda: Any) -> None:
+    """More than there is room for at once: half of them are done in a second round."""
+    images = make_images(5, 20, 24).numpy()
+    plan = Plan.build([[[("spatial", 0.2, 3)] * 3] * 3] * 5, size=(20, 24))
+    whole = apply(cuda, images, plan)
+    assert not np.array_equal(whole, images)
+    for room in range(150_000, 600_000, 50_000):  # bytes
+        assert np.array_equal(apply(cuda, images, plan, workspace=room), whole)
 
 
 @pytest.mark.parametrize(("width", "depth"), [(1, 1), (1, 8), (9, 2), (5, 4)])

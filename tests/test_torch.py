@@ -133,6 +133,16 @@ def test_batches_that_need_several_chunks(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", [CUDA])
+def test_batches_that_need_all_that_they_could(device: str) -> None:
+    """More than there is room for at once: half of the images are done in a second round."""
+    images = make_images(8, 224, 224, torch.uint8).to(device).repeat(20, 1, 1, 1)
+    plan = prime_dali.Plan.build([[[("spatial", 0.2, 3)] * 3] * 3] * 160, size=(224, 224)).torch(device)
+    whole = prime_dali.apply(images, plan)
+    for part in (slice(0, 8), slice(77, 88), slice(150, 160)):
+        assert torch.equal(whole[part], prime_dali.apply(images[part], plan[part]))
+
+
+@pytest.mark.parametrize("device", [CUDA])
 def test_streams_and_threads_at_once(device: str) -> None:
     images, index = make_images(24, 96, 96, torch.uint8).to(device), torch.arange(24, device=device)
     module = PRIME("imagenet", views=3, out_dtype=torch.float16)

@@ -10,16 +10,16 @@ namespace {
 // Pass `number` of the chains that have more to come. Every other pass goes backwards: what the pass before has written
 // last is still in the L2.
 template <bool k3x3>
-__global__ void __launch_bounds__(kThreads, 4) pass_kernel(Work w, int number) {
+__global__ void __launch_bounds__(kThreads, 8) pass_kernel(Work w, int number) {
   __shared__ __align__(16) Table table;
   after_last_kernel();
-  const int count = w.counts[1 + number], *to_do = w.to_do + number * w.units();
+  const int count = w.counts[kPasses + number], *to_do = w.to_do + number * w.units();
   for (int i = blockIdx.y; i < count; i += gridDim.y) {
     const int unit = to_do[number % 2 ? count - 1 - i : i];
     const Pass pass = w.passes[unit * w.args.depth + number];
     load_table(table, pass);
     const Place o(w, thread_here());
-    uint2* out = w.image[number % 2] + unit * w.pixels + static_cast<unsigned>(o.y * w.pitch + o.x);
+    uint2* out = pass.target + static_cast<unsigned>(o.y * w.pitch + o.x);
     run_pass<k3x3>(w, o, unit, pass, table, [&](int r, const Two& v) {
       const uint2 left = encode(v[0]), right = encode(v[1]);
       if (r < w.args.height - o.y) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
@@ -164,66 +164,70 @@ __device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Wr
     write_values<kType>(mix, w, o, offset, flip);
 }
 
-// The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for all views of an image.
+// The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for one view of an image.
 template <bool k3x3>
-__global__ void __launch_bounds__(kThreads, 4) final_kernel(Work w, Writing writing) {
-  __shared__ __align__(16) Table table;
-  __shared__ Mix mix;
+__device__ __forceinline__ void mix_view(const Work& w, int image, int view, Table& table, Mix& mix, Writing writing) {
   const ApplyArgs& a = w.args;
-  const int image = blockIdx.y;
-  after_last_kernel();
-  for (int view = 0; view < w.views; ++view) {
-    const int row = view * w.images + image;
-    const Chain* chains = w.chains + row * a.chains;
-    float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
+  const int row = view * w.images + image;
+  const Chain* chains = w.chains + row * a.chains;
+  float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
 #pragma unroll 1
-    for (int chain = 0; chain < a.chains; ++chain) {
-      const int passes = chains[chain].passes;
-      const float weight = chains[chain].weight;
-      clean -= passes < 0 ? not_a_number() : passes ? weight : 0.f;
-    }
-    const int thread = thread_here();
-    const Place first(w, thread);
-    Two x;
-    if (a.in_type == DType::u8) {
-      const Source source{w.packed + image * w.pixels, a.height, a.width, w.pitch};
+  for (int chain = 0; chain < a.chains; ++chain) {
+    const int passes = chains[chain].passes;
+    const float weight = chains[chain].weight;
+    clean -= passes < 0 ? not_a_number() : passes ? weight : 0.f;
+  }
+  const int thread = thread_here();
+  const Place first(w, thread);
+  Two x;
+  if (a.in_type == DType::u8) {
+    const Source source{w.packed + image * w.pixels, a.height, a.width, w.pitch};
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        read_bytes(x, source.at(min(first.y + r, a.height - 1), first.x), clean);
-        mix.set(r, thread, x);
-      }
-    } else {
-#pragma unroll 1
-      for (int r = 0; r < kRows; ++r) {
-        read_input(x, w, image, min(first.y + r, a.height - 1), first.x, clean);
-        mix.set(r, thread, x);
-      }
+    for (int r = 0; r < kRows; ++r) {
+      read_bytes(x, source.at(min(first.y + r, a.height - 1), first.x), clean);
+      mix.set(r, thread, x);
     }
+  } else {
 #pragma unroll 1
-    for (int chain = 0; chain < a.chains; ++chain) {
-      const Chain c = chains[chain];
-      if (c.passes <= 0) continue;
-      const int thread = thread_here(), unit = row * a.chains + chain;
-      const Place o(w, thread);
-      load_table(table, c.last);
-      run_pass<k3x3>(w, o, unit, c.last, table, [&](int r, const Two& v) {
-        Two sum;
-        mix.get(sum, r, thread);
-#pragma unroll
-        for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(c.weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
-        mix.set(r, thread, sum);
-      });
-    }
-    const int64_t offset = (view * a.images + w.first_image + image) * a.out_strides.n;
-    const bool flip = a.flip && a.flip[w.first_image + image];
-    const Place o(w, thread_here());
-    switch (a.out_type) {
-      case DType::u8: write<DType::u8>(mix, w, o, writing, offset, flip); break;
-      case DType::f16: write<DType::f16>(mix, w, o, writing, offset, flip); break;
-      case DType::bf16: write<DType::bf16>(mix, w, o, writing, offset, flip); break;
-      default: write<DType::f32>(mix, w, o, writing, offset, flip);
+    for (int r = 0; r < kRows; ++r) {
+      read_input(x, w, image, min(first.y + r, a.height - 1), first.x, clean);
+      mix.set(r, thread, x);
     }
   }
+#pragma unroll 1
+  for (int chain = 0; chain < a.chains; ++chain) {
+    const Chain c = chains[chain];
+    if (c.passes <= 0) continue;
+    const int thread = thread_here(), unit = row * a.chains + chain;
+    const Place o(w, thread);
+    load_table(table, c.last);
+    run_pass<k3x3>(w, o, unit, c.last, table, [&](int r, const Two& v) {
+      Two sum;
+      mix.get(sum, r, thread);
+#pragma unroll
+      for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(c.weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
+      mix.set(r, thread, sum);
+    });
+  }
+  const int64_t offset = (view * a.images + w.first_image + image) * a.out_strides.n;
+  const bool flip = a.flip && a.flip[w.first_image + image];
+  const Place o(w, thread_here());
+  switch (a.out_type) {
+    case DType::u8: write<DType::u8>(mix, w, o, writing, offset, flip); break;
+    case DType::f16: write<DType::f16>(mix, w, o, writing, offset, flip); break;
+    case DType::bf16: write<DType::bf16>(mix, w, o, writing, offset, flip); break;
+    default: write<DType::f32>(mix, w, o, writing, offset, flip);
+  }
+}
+
+template <bool k3x3>
+__global__ void __launch_bounds__(kThreads, 8) final_kernel(Work w, Writing writing) {
+  __shared__ __align__(16) Table table;
+  __shared__ Mix mix;
+  after_last_kernel();
+  const int admitted = w.rounds == 1 ? w.images : *w.admitted, end = w.round == 0 ? admitted : w.images;
+  for (int image = (w.round == 0 ? 0 : admitted) + blockIdx.y; image < end; image += gridDim.y)
+    for (int view = 0; view < w.views; ++view) mix_view<k3x3>(w, image, view, table, mix, writing);
 }
 
 Writing writing_for(const ApplyArgs& a) {
@@ -239,11 +243,18 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
   const int64_t threads = static_cast<int64_t>(w.pairs) * ((w.args.height + kRows - 1) / kRows);
   const unsigned blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);  // of one image
   begin(w, first, stream);
-  if (w.args.max_cut > 0) fields(w, stream);
-  const dim3 all(blocks, w.images), some(blocks, std::min<unsigned>(w.units(), w.processors * 32 / blocks + 1));
-  for (int number = 0; number + 1 < w.args.depth; ++number)
-    launch(pass_kernel<k3x3>, some, kThreads, stream, w, number);
-  launch(final_kernel<k3x3>, all, kThreads, stream, w, writing);
+  for (int round = 0; round < w.rounds; ++round) {
+    const Work here = w.in_round(round);
+    // A second round is mostly empty: few blocks.
+    const auto at_most = [&](int count, int times) {
+      return dim3(blocks, std::min<unsigned>(count, w.processors * (round == 0 ? times : 2) / blocks + 1));
+    };
+    if (w.args.max_cut > 0) fields(here, stream);
+    for (int number = 0; number + 1 < w.args.depth; ++number)
+      launch(pass_kernel<k3x3>, at_most(w.units(), 64), kThreads, stream, here, number);
+    launch(final_kernel<k3x3>, round == 0 ? dim3(blocks, w.images) : at_most(w.images, 2), kThreads, stream, here,
+           writing);
+  }
   return cudaGetLastError();
 }
 
@@ -251,21 +262,24 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
 
 size_t workspace_bytes(const ApplyArgs& a) {
   Work w;
-  return a.rows == 0 ? 0 : lay_out(w, a, images_that_fit(a, kWorkspace), nullptr);
+  if (a.rows == 0) return 0;
+  const int64_t images = images_that_fit(a, kWorkspace);
+  return lay_out(w, a, images, rounds_that_fit(a, images, kWorkspace), nullptr);
 }
 
 int apply_cuda(const ApplyArgs& a, void* workspace, size_t bytes, void* stream) {
   if (a.rows == 0) return cudaSuccess;
   Work w;
   const int64_t chunk = images_that_fit(a, bytes);
-  if (lay_out(w, a, chunk, nullptr) > bytes) return cudaErrorMemoryAllocation;
+  const int rounds = rounds_that_fit(a, chunk, bytes);
+  if (lay_out(w, a, chunk, rounds, nullptr) > bytes) return cudaErrorMemoryAllocation;
   int device;
   if (const cudaError_t error = cudaGetDevice(&device)) return error;
   if (const cudaError_t error = cudaDeviceGetAttribute(&w.processors, cudaDevAttrMultiProcessorCount, device))
     return error;
   const auto run_chunk = a.filter == 3 ? run<true> : run<false>;
   for (int64_t first = 0; first < a.images; first += chunk) {
-    lay_out(w, a, std::min(chunk, a.images - first), workspace);
+    lay_out(w, a, std::min(chunk, a.images - first), rounds, workspace);
     w.first_image = first;
     if (const cudaError_t error = run_chunk(w, first == 0, writing_for(a), static_cast<cudaStream_t>(stream)))
       return error;

@@ -1,5 +1,7 @@
 // The first kernel of a chunk: packs the images, and turns the plan into what the other kernels need. Its blocks have
-// one of five roles, none of which needs another's result.
+// one of six roles, none of which needs another's result but program_role() that of admit_role().
+#include <utility>
+
 #include "pixels.cuh"
 
 namespace prime {
@@ -18,26 +20,40 @@ __constant__ float kW[5][5] = {
 __constant__ float kU[5][5] = {
     {2, 0, 0, 0, 0}, {0, 4, 0, 0, 0}, {-2, 0, 8, 0, 0}, {0, -8, 0, 16, 0}, {2, 0, -24, 0, 32}};
 
-__device__ int add_field(const Work& w, int unit, int j, Slot s) {
-  const ApplyArgs& a = w.args;
+// How a displacement field is kept.
+struct Kept {
+  bool coarse;  // half precision suffices
+  float unit;   // see Field
+  __device__ Kept(const ApplyArgs& a, Slot s) {
+    // Variance of a shift along one axis, in units of `pixels`: the variances 1 / (i^2 + j^2) over a quarter disc,
+    // times the mean of the squared sines. Where that makes 0.6 pixels, factors in half precision leave shifts off by
+    // 2e-4, and the largest by 1e-3 (test_half_precision_is_ample_for_small_shifts).
+    const float pixels = s.strength * static_cast<float>(a.height > a.width ? a.height : a.width);
+    const float variance = 0.3927f * logf(static_cast<float>(s.last));
+    coarse = pixels * sqrtf(variance) <= 0.6f;
+    // No pixel's variance is larger than that and 0.5, and little less than that and 0.2. So codes reach 8.4 standard
+    // deviations of the pixel that moves most, or up to twice as far, for the unit is a power of two; beyond is one
+    // shift of 1e16 at worst (test_codes_of_shifts_are_wide_enough). They are off by half a unit: 6e-5 pixels for most
+    // fields, 1e-3 at most.
+    const float least = 1.f / 32768.f, most = 1.f / 512.f;
+    const float unit_wanted = fmaxf(8.f * pixels * sqrtf(variance + 0.5f) * least, least);
+    const float code_unit = from_bits((bits(unit_wanted) + 0x7fffff) & 0x7f800000);
+    unit = code_unit <= most ? code_unit : kWide;
+  }
+  __device__ int planes() const { return unit == kWide ? 2 : 1; }  // of code_bytes() each
+};
+
+// The order of fields, and where they are, is no part of the result.
+__device__ int add_field(const Work& round, int unit, int j, Slot s) {
+  const ApplyArgs& a = round.args;
+  const Kept kept(a, s);
   const int ky = parity_pad(modes(s.last, a.height));
-  // Variance of a shift along one axis, in units of `pixels`: the variances 1 / (i^2 + j^2) over a quarter disc, times
-  // the mean of the squared sines. Where that makes 0.6 pixels, factors in half precision leave shifts off by 2e-4, and
-  // the largest by 1e-3 (test_half_precision_is_ample_for_small_shifts).
-  const float pixels = s.strength * static_cast<float>(a.height > a.width ? a.height : a.width);
-  const float variance = 0.3927f * logf(static_cast<float>(s.last));
-  const bool fits = int64_t(16) * w.tiles_x * 2 * ky <= w.half_words;
-  const bool split = pixels * sqrtf(variance) > 0.6f && fits;
-  // No pixel's variance is larger than that and 0.5, and little less than that and 0.2. So codes reach 8.4 standard
-  // deviations of the pixel that moves most, or up to twice as far, for the unit is a power of two; beyond is one shift
-  // of 1e16 at worst (test_codes_of_shifts_are_wide_enough). They are off by half a unit: 6e-5 pixels for most fields,
-  // 1e-3 at most.
-  const float least = 1.f / 32768.f, most = 1.f / 512.f;
-  const float unit_wanted = fmaxf(8.f * pixels * sqrtf(variance + 0.5f) * least, least);
-  const float code_unit = from_bits((bits(unit_wanted) + 0x7fffff) & 0x7f800000);
-  const int at = atomicAdd(w.counts, 1);  // the order of fields is no part of the result
-  w.fields[at] = {w.plan(unit / a.chains).stream(),      unit % a.chains, j, s.last, ky, split,
-                  code_unit <= most ? code_unit : kWide, s.strength,      0};
+  const bool fits = int64_t(16) * round.tiles_x * 2 * ky <= round.half_words;
+  char* shift = round.pool + atomicAdd(round.counts + kShifts, kept.planes()) * round.code_bytes();
+  const int at = atomicAdd(round.counts + kFields, 1);
+  const Stream stream = round.plan(unit / a.chains).stream();
+  const int chain = unit % a.chains, split = !kept.coarse && fits;
+  round.fields[at] = {stream, reinterpret_cast<uint2*>(shift), chain, j, s.last, ky, split, kept.unit, s.strength, {}};
   return at;
 }
 
@@ -69,39 +85,107 @@ __device__ int tabulated(const Work& w, SlotAt slot) {
   return slots;
 }
 
+// Passes of a chain whose slots are slot(j); 0 if one is invalid.
+template <class SlotAt>
+__device__ int passes_of(const Work& w, SlotAt slot) {
+  int j = tabulated(w, slot), passes = j > 0;
+  for (; j < w.args.depth; ++j) {
+    const int primitive = slot(j).primitive;
+    if (primitive == kInvalid) return 0;
+    if (primitive == kSpectral || primitive == kSpatial || (primitive != kIdentity && passes == 0)) ++passes;
+  }
+  return passes;
+}
+
+// Of so many passes, the images between them that are kept at a time.
+__device__ int images_between(int passes) { return min(max(passes - 1, 0), 2); }
+
+// For two rounds: how many images the first one takes, by one block; and counts from zero.
+__device__ void admit_role(const Work& w) {
+  __shared__ int planes[kBegin], fields[kBegin], between[kBegin];  // by image
+  __shared__ int64_t sums[kWarps];
+  __shared__ int fit;
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, chains = w.args.chains;
+  for (int i = thread; i < w.rounds * w.counters(); i += kBegin) w.counts[i] = 0;
+  if (thread == 0) fit = 0;
+  int64_t before = 0;
+  for (int first = 0; first < w.images; first += kBegin) {
+    planes[thread] = fields[thread] = between[thread] = 0;
+    __syncthreads();
+    const int here = min(kBegin, w.images - first);
+    for (int i = thread; i < here * w.views * chains; i += kBegin) {  // a thread a chain
+      const int image = i % here, view_chain = i / here;
+      const int unit = (view_chain / chains * w.images + first + image) * chains + view_chain % chains;
+      const auto slot = [&](int j) { return slot_of(w, unit, j); };
+      for (int j = 0; j < w.args.depth; ++j) {
+        const Slot s = slot(j);
+        if (s.primitive == kSpatial) atomicAdd(planes + image, Kept(w.args, s).planes()), atomicAdd(fields + image, 1);
+      }
+      atomicAdd(between + image, images_between(passes_of(w, slot)));
+    }
+    __syncthreads();
+    // Bytes of the pool that the images need, up to this one.
+    int64_t sum =
+        planes[thread] * w.code_bytes() + max(fields[thread] * w.half_bytes(), between[thread] * w.image_bytes());
+    for (int step = 1; step < 32; step *= 2) {
+      const int64_t other = __shfl_sync(0xffffffff, sum, lane < step ? lane : lane - step);
+      if (lane >= step) sum += other;
+    }
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    int64_t all = before;
+    for (int i = 0; i < kWarps; ++i) {
+      if (i == warp) sum += all;
+      all += sums[i];
+    }
+    if (thread < here && sum <= w.pool_bytes) atomicAdd(&fit, 1);
+    before = all;
+    __syncthreads();
+  }
+  if (thread == 0) *w.admitted = fit;
+}
+
 // Chains as passes and steps, and the list of displacement fields. First a thread a slot, then a thread a chain.
 __device__ void program_role(const Work& w, int first) {
   __shared__ Slot slots[kBegin];
   __shared__ int numbers[kBegin];  // of fields
   const ApplyArgs& a = w.args;
   const int depth = a.depth, here = min(kBegin / depth, w.units() - first);
+  const int admitted = w.rounds == 1 ? w.images : *w.admitted;
+  const auto round_of = [&](int unit) { return w.in_round(unit / a.chains % w.images >= admitted); };
   if (threadIdx.x < here * depth) {
     const int unit = first + threadIdx.x / depth, j = threadIdx.x % depth;
     const Slot s = slot_of(w, unit, j);
-    if (s.primitive == kSpatial) numbers[threadIdx.x] = add_field(w, unit, j, s);
+    if (s.primitive == kSpatial) numbers[threadIdx.x] = add_field(round_of(unit), unit, j, s);
     slots[threadIdx.x] = s;
   }
   __syncthreads();
   if (threadIdx.x >= here) return;
   const int unit = first + threadIdx.x;
+  const Work round = round_of(unit);
   const int64_t at = static_cast<int64_t>(unit) * depth;
   const float weight = w.plan(unit / a.chains).weight(unit % a.chains + 1);
+  const auto slot = [&](int j) { return slots[threadIdx.x * depth + j]; };
+  const int between = images_between(weight == 0.f ? 0 : passes_of(w, slot));
+  const int image = between == 0 ? 0 : atomicAdd(round.counts + kImages, between);
   int passes = 0, steps = 0;
   Pass pass{};
   const auto next = [&](int op) {
-    if (passes) pass.last = steps, w.passes[at + passes - 1] = pass;
-    pass.source =
-        passes ? w.image[(passes - 1) % 2] + unit * w.pixels : w.packed + unit / a.chains % w.images * w.pixels;
-    pass.op = op, pass.first = steps;
+    const uint2* source = w.packed + unit / a.chains % w.images * w.pixels;
+    if (passes) {
+      source = pass.target = w.image(image + (passes - 1) % 2);
+      pass.last = steps, w.passes[at + passes - 1] = pass;
+    }
+    pass.source = source, pass.op = op, pass.first = steps;
     ++passes;
   };
-  int j = tabulated(w, [&](int j) { return slots[threadIdx.x * depth + j]; });
+  int j = tabulated(w, slot);
   if (j > 0) {
     next(kColor);
     pass.operand = w.tables + unit;
   }
   for (; j < depth && weight != 0.f; ++j) {
-    const Slot s = slots[threadIdx.x * depth + j];
+    const Slot s = slot(j);
     if (s.primitive == kIdentity) continue;
     if (s.primitive == kInvalid) {
       passes = -1;
@@ -112,14 +196,14 @@ __device__ void program_role(const Work& w, int first) {
       pass.operand = w.parameters_of(unit, j);
     } else if (s.primitive == kSpatial) {
       next(kSpatial);
-      const int number = numbers[threadIdx.x * depth + j];
-      pass.operand = w.shift + number * w.pixels, pass.unit = w.fields[number].unit;
+      const Field& field = round.fields[numbers[threadIdx.x * depth + j]];
+      pass.operand = field.shift, pass.unit = field.unit;
     } else {
       if (passes == 0) next(kIdentity);
       w.steps[at + steps++] = {w.parameters_of(unit, j), s.primitive, j, s.first, s.last - s.first + 1, s.strength, 0};
     }
   }
-  for (int p = 0; p + 1 < passes; ++p) w.to_do[p * w.units() + atomicAdd(w.counts + 1 + p, 1)] = unit;
+  for (int p = 0; p + 1 < passes; ++p) round.to_do[p * w.units() + atomicAdd(round.counts + kPasses + p, 1)] = unit;
   pass.last = steps;
   w.chains[unit] = {pass, passes, weight, {}};
 }
@@ -318,14 +402,16 @@ __device__ void sine_role(const Work& w, int64_t at) {
 }
 
 struct Roles {
-  unsigned program, parameters, tables, pack, sine;  // blocks
+  unsigned admit, program, parameters, tables, pack, sine;  // blocks
   Reading reading;
+  unsigned blocks() const { return admit + program + parameters + tables + pack + sine; }
 };
 
 __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
   after_last_kernel();
   unsigned block = blockIdx.x;
-  if (block < roles.program) return program_role(w, block * (kBegin / w.args.depth));
+  if (block < roles.admit) return admit_role(w);
+  if ((block -= roles.admit) < roles.program) return program_role(w, block * (kBegin / w.args.depth));
   if ((block -= roles.program) < roles.parameters) return parameter_role(w, block * kWarps);
   if ((block -= roles.parameters) < roles.tables) return table_role(w, block);
   if ((block -= roles.tables) < roles.pack) {
@@ -341,15 +427,22 @@ void begin(const Work& w, bool first, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return static_cast<unsigned>((threads + kBegin - 1) / kBegin); };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
   const unsigned chains = kBegin / w.args.depth;  // of a block
-  const Roles roles{(w.units() + chains - 1) / chains,
-                    blocks(int64_t(w.units()) * w.args.depth * 32),
-                    w.args.in_type == DType::u8 ? static_cast<unsigned>(w.units()) : 0,
-                    static_cast<unsigned>(w.images * pack_blocks(w)),
-                    first ? blocks(sines) : 0,
-                    reading_of(w.args)};
-  const unsigned all = roles.program + roles.parameters + roles.tables + roles.pack + roles.sine;
-  cudaMemsetAsync(w.counts, 0, w.args.depth * sizeof(int), stream);
-  launch(begin_kernel, all, kBegin, stream, w, roles);
+  Roles roles{w.rounds == 1 ? 0u : 1u,
+              (w.units() + chains - 1) / chains,
+              blocks(int64_t(w.units()) * w.args.depth * 32),
+              w.args.in_type == DType::u8 ? static_cast<unsigned>(w.units()) : 0,
+              static_cast<unsigned>(w.images * pack_blocks(w)),
+              first ? blocks(sines) : 0,
+              reading_of(w.args)};
+  if (w.rounds == 1) {
+    cudaMemsetAsync(w.counts, 0, w.counters() * sizeof(int), stream);
+    launch(begin_kernel, roles.blocks(), kBegin, stream, w, roles);
+    return;
+  }
+  Roles program{};
+  std::swap(program.program, roles.program);  // it needs what admit_role() finds
+  launch(begin_kernel, roles.blocks(), kBegin, stream, w, roles);
+  launch(begin_kernel, program.blocks(), kBegin, stream, w, program);
 }
 
 }  // namespace prime

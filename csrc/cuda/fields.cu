@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4) half_product_ke
   after_last_kernel();
   const ApplyArgs& args = w.args;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, eight = warp % 2;
-  const int count = w.counts[0];
+  const int count = w.counts[kFields];
   for (int number = blockIdx.y; number < count; number += gridDim.y) {
     const Field f = w.fields[number];
     const int sixteens = f.ky / kK, sixteen = blockIdx.x / 2, parity = blockIdx.x % 2;
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4) half_product_ke
         }
       }
       if (!mine) continue;
-      uint4* out = w.half + number * w.half_words + (tile * 2 * sixteens + blockIdx.x) * 128 + lane;
+      uint4* out = w.half(number) + (tile * 2 * sixteens + blockIdx.x) * 128 + lane;
 #pragma unroll
       for (int direction = 0; direction < 2; ++direction) {
         float near[2][4], far[2][4];  // [eight], of columns x, and W - 1 - x
@@ -318,7 +318,7 @@ __device__ __noinline__ void store_some(uint2* field, bool wide, int at, int x, 
 __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
   after_last_kernel();
   const ApplyArgs& args = w.args;
-  const int lane = threadIdx.x % 32, height = args.height, width = args.width, count = w.counts[0];
+  const int lane = threadIdx.x % 32, height = args.height, width = args.width, count = w.counts[kFields];
   const int tile_x = blockIdx.x, tile_y = blockIdx.z * (blockDim.x / 32) + threadIdx.x / 32;
   if (tile_y >= w.tiles_y) return;
   const uint4* sines = w.sine_y + tile_y * (w.ky / kK) * 128 + lane;
@@ -326,10 +326,10 @@ __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
   const int near = y * w.pitch + x, far = (height - 1 - y) * w.pitch + x, to_mirrored = width - 4 - 2 * x;
   for (int k = blockIdx.y; k < count; k += gridDim.y) {
     const int number = count - 1 - k;  // backwards: the last half products are still in the L2
-    uint2* field = w.shift + number * w.pixels;
     const Field f = w.fields[number];
+    uint2* field = f.shift;
     const int steps = f.ky / kK, rest_of_half = w.tiles_x * steps * 256;
-    const uint4* half = w.half + number * w.half_words + tile_x * steps * 256 + lane;
+    const uint4* half = w.half(number) + tile_x * steps * 256 + lane;
     float sum[2][2][4][4] = {};
 #pragma unroll 1
     for (int product = 0; product < (f.split ? 3 : 1); ++product)  // then rests of sines, and rests of half products
@@ -362,9 +362,10 @@ __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
 }  // namespace
 
 void fields(const Work& w, cudaStream_t stream) {
-  // `across` blocks for a field, and for as many fields at a time as fill the GPU.
+  // A quarter of all slots, mostly, are fields. A second round is mostly empty: few blocks.
   const auto at_a_time = [&](int across, int threads) {
-    return static_cast<unsigned>((w.processors * 2048 / threads + across - 1) / across);
+    const int few = w.processors * 512 / threads / across + 1, most = w.units() * w.args.depth / 4 + 1;
+    return static_cast<unsigned>(std::min(most, w.round == 0 ? 65535 : few));
   };
   const int half_threads = 64 * std::min(kHalfThreads / 64, (w.tiles_x + 1) / 2);
   const int split =

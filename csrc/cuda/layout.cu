@@ -19,8 +19,8 @@ struct Arena {
 
 }  // namespace
 
-size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
-  w.args = a;
+size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, int rounds, void* base) {
+  w.args = a, w.rounds = rounds, w.round = 0;
   w.views = static_cast<int>(a.rows / a.images), w.images = static_cast<int>(images);
   const auto per = [](int count) { return static_cast<uint32_t>(((uint64_t(1) << 32) + count - 1) / count); };
   w.pairs = (a.width + 1) / 2, w.per_pair = per(w.pairs);
@@ -36,20 +36,25 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, void* base) {
   arena.take(w.sine_y, int64_t(4) * w.tiles_y * (w.ky / kK) * 32);
   arena.take(w.sine_x, int64_t(4) * w.tiles_x * (w.kx / kK) * 32);
   arena.take(w.packed, images * w.pixels);
-  Arena chains = arena;
-  for (int i = 0; i < 2; ++i) chains.take(w.image[i], i < a.depth - 1 ? units * w.pixels : 0);
-  arena.take(w.half, spatial * w.half_words);  // used up before the chains begin
-  arena.used = std::max(arena.used, chains.used);
   arena.take(w.passes, slots);
   arena.take(w.steps, slots);
   arena.take(w.chains, units);
   arena.take(w.parameter, slots * w.parameters);
   arena.take(w.tables, a.in_type == DType::u8 ? units : 0);
-  arena.take(w.fields, spatial);
-  arena.take(w.counts, a.depth);
-  arena.take(w.to_do, units * (a.depth - 1));
-  arena.take(w.shift, spatial * w.pixels);
+  arena.take(w.admitted, 1);
+  arena.take(w.fields, rounds * spatial);
+  arena.take(w.counts, rounds * w.counters());
+  arena.take(w.to_do, rounds * units * (a.depth - 1));
+  const int64_t between = units * std::min(a.depth - 1, 2);
+  const int64_t most = spatial * 2 * w.code_bytes() + std::max(spatial * w.half_bytes(), between * w.image_bytes());
+  w.pool_bytes = (rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
+  arena.take(w.pool, w.pool_bytes);
   return arena.used;
+}
+
+int rounds_that_fit(const ApplyArgs& a, int64_t images, size_t bytes) {
+  Work w;
+  return lay_out(w, a, images, 1, nullptr) <= bytes ? 1 : 2;
 }
 
 int64_t images_that_fit(const ApplyArgs& a, size_t bytes) {
@@ -57,7 +62,7 @@ int64_t images_that_fit(const ApplyArgs& a, size_t bytes) {
   int64_t low = 1, high = std::min<int64_t>(a.images, std::max<int64_t>(65535 / (a.rows / a.images * a.chains), 1));
   while (low < high) {
     const int64_t middle = (low + high + 1) / 2;
-    if (lay_out(w, a, middle, nullptr) <= bytes)
+    if (lay_out(w, a, middle, rounds_that_fit(a, middle, bytes), nullptr) <= bytes)
       low = middle;
     else
       high = middle - 1;

@@ -253,10 +253,9 @@ __device__ __forceinline__ void pointwise(Patch& p, const Work& w, Place o, int 
 __device__ __forceinline__ void load_table(Table& table, const Pass& pass) {
   if (pass.op != kColor) return;
   constexpr int kQuads = sizeof(Table) / sizeof(uint4);
-  static_assert(kQuads <= kThreads, "at most a quad a thread");
   __syncthreads();  // nobody still reads another chain's table
-  if (threadIdx.x < kQuads)
-    reinterpret_cast<uint4*>(table)[threadIdx.x] = __ldg(static_cast<const uint4*>(pass.operand) + threadIdx.x);
+  for (int i = threadIdx.x; i < kQuads; i += kThreads)
+    reinterpret_cast<uint4*>(table)[i] = __ldg(static_cast<const uint4*>(pass.operand) + i);
   __syncthreads();
 }
 

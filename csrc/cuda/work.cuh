@@ -14,18 +14,21 @@ namespace prime {
 
 constexpr int kRows = 4;              // a thread makes two columns of so many rows,
 constexpr int kStrip = 2;             // and of so many at a time where registers are scarce
-constexpr int kThreads = 256;         // of the kernels that go over pixels
+constexpr int kThreads = 128;         // of the kernels that go over pixels
 constexpr int kK = 16;                // depth of a tensor-core product
 constexpr int kPolynomial = 21;       // a color band of at most so many frequencies is evaluated as polynomials
 constexpr int kPolynomialWords = 24;  // per channel
 
 struct alignas(16) Pass {
   const uint2* source;  // the image it starts from
+  uint2* target;        // where its own goes, but that of the last pass of a chain
   const void* operand;  // the taps of a filter, a Field's shifts, or a Table
-  int op;               // kSpectral, kSpatial; without either: kColor, a Table; or kIdentity, pointwise slots alone
   float unit;           // see Field
-  int first, last;      // its pointwise slots among the steps of the chain
+  int8_t op;            // kSpectral, kSpatial; without either: kColor, a Table; or kIdentity, pointwise slots alone
+  uint8_t first, last;  // its pointwise slots among the steps of the chain
+  uint8_t unused;       // so that a copy reads nothing that was not written
 };
+static_assert(kMaxDepth <= 255, "numbers of steps are bytes");
 
 struct alignas(16) Step {  // a pointwise slot
   const float* parameters;
@@ -56,21 +59,26 @@ constexpr float kWide = 1.f;
 // products are needed for half of the rows only.
 struct alignas(16) Field {
   Stream stream;
+  uint2* shift;  // [H, pitch] codes, or float2
   int chain, slot, cut;
   int ky;     // parity_pad of the vertical modes
   int split;  // coefficients and half products have a second half-precision number for the rest
   float unit;
   float strength;
-  int unused;
+  int unused[3];
 };
 
 // Modes of one parity among 1 .. modes, rounded up to a multiple of kK.
 __host__ __device__ __forceinline__ int parity_pad(int modes) { return ((modes + 1) / 2 + kK - 1) / kK * kK; }
 
+// What is counted while a round is planned (see Work::pool); from kPasses on the lists in Work::to_do.
+enum Count { kFields, kShifts, kImages, kPasses };
+
 struct Work {
   ApplyArgs args;
   int views, images;  // views of every image; images of this chunk
   int64_t first_image;
+  int rounds, round;     // see pool
   int processors;        // of the GPU
   int pairs, pitch;      // of pixels in a row; pixels of a row in the workspace, a multiple of 4
   uint32_t per_pair;     // 2^32 / pairs, rounded up
@@ -83,20 +91,42 @@ struct Work {
   // All in the workspace, [shape]:
   uint4 *sine_y, *sine_x;  // [tiles][k / 16][2: parity][2: value, rest][32 lanes]: operands of the products
   uint2* packed;           // [images, H, pitch] pixels, see pixels.cuh
-  uint2* image[2];         // [units, H, pitch], between passes
   Chain* chains;           // [units]
   Pass* passes;            // [units, depth]
   Step* steps;             // [units, depth]
   float* parameter;        // [units, depth, parameters]
   Table* tables;           // [units], of byte images
-  Field* fields;           // [units x depth]
-  int* counts;             // [depth]: of fields, and of units that have a first, second, ... pass before their last
-  int* to_do;              // [depth - 1, units]: those units
-  uint2* shift;            // [fields, H, pitch] float2; codes fill the first half
-  uint4* half;             // [fields, half_words], where the chains' images will be: [2: value, rest][tiles_x][ky / 16]
-                           // [2: parity][2: down, right][2: near, far][32 lanes], operands of the products
+  int* admitted;           // how many images the first round takes, if there are two
+  // What is planned for a round; in_round() makes these the second one's:
+  Field* fields;  // [units x depth]
+  int* counts;    // [kPasses + depth - 1]: see Count
+  int* to_do;     // [depth - 1, units]: units that have a first, second, ... pass before their last
+  // From its begin on, shifts of fields; from its end on, half products, and once they are used up the images between
+  // passes, two a chain at most. Plans need a third of what they could need. So a chunk that could need more than there
+  // is has room for half of that and one image more: a first round takes as many images as surely fit, and a second one
+  // the others, mostly none.
+  char* pool;
+  int64_t pool_bytes;
 
   __host__ __device__ int units() const { return images * views * args.chains; }
+  __host__ __device__ int counters() const { return kPasses + args.depth - 1; }
+  __host__ __device__ Work in_round(int number) const {
+    Work w = *this;
+    w.round = number, w.fields += number * int64_t(units()) * args.depth;
+    w.counts += number * counters(), w.to_do += number * int64_t(units()) * (args.depth - 1);
+    return w;
+  }
+  // Bytes of a field's shifts as codes, of an image, of a field's half products.
+  __host__ __device__ int64_t code_bytes() const { return 4 * pixels; }
+  __host__ __device__ int64_t image_bytes() const { return 8 * pixels; }
+  __host__ __device__ int64_t half_bytes() const { return 16 * half_words; }
+  __device__ uint2* image(int number) const {
+    return reinterpret_cast<uint2*>(pool + pool_bytes - (number + 1) * image_bytes());
+  }
+  // [2: value, rest][tiles_x][ky / 16][2: parity][2: down, right][2: near, far][32 lanes], operands of the products
+  __device__ uint4* half(int number) const {
+    return reinterpret_cast<uint4*>(pool + pool_bytes - (number + 1) * half_bytes());
+  }
   __device__ int64_t global_row(int row) const { return row / images * args.images + first_image + row % images; }
   __device__ Row<const int32_t> plan(int row) const {
     return {args.plan + global_row(row) * row_words(args.chains, args.depth), args.chains, args.depth};
@@ -107,13 +137,15 @@ struct Work {
 };
 
 // Lays a chunk of `images` images out in memory at `base`, which may be null; returns how many bytes that takes.
-size_t lay_out(Work& w, const ApplyArgs& args, int64_t images, void* base);
+size_t lay_out(Work& w, const ApplyArgs& args, int64_t images, int rounds, void* base);
+// 1 if `bytes` can hold all that so many images could need, otherwise 2.
+int rounds_that_fit(const ApplyArgs& args, int64_t images, size_t bytes);
 // Images of a chunk, as many as `bytes` can hold but at least one, and in chunks of one size.
 int64_t images_that_fit(const ApplyArgs& args, size_t bytes);
 // Large enough that the kernels of a chunk fill the GPU many times over; small beside a training step.
 constexpr size_t kWorkspace = size_t(960) << 20;  // bytes
 
 void begin(const Work& w, bool first, cudaStream_t stream);  // packs images, reads the plan
-void fields(const Work& w, cudaStream_t stream);             // all displacement fields
+void fields(const Work& w, cudaStream_t stream);             // all displacement fields of a round
 
 }  // namespace prime
