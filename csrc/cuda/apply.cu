@@ -225,8 +225,8 @@ __global__ void __launch_bounds__(kThreads, 8) final_kernel(Work w, Writing writ
   __shared__ __align__(16) Table table;
   __shared__ Mix mix;
   after_last_kernel();
-  const int admitted = w.rounds == 1 ? w.images : *w.admitted, end = w.round == 0 ? admitted : w.images;
-  for (int image = (w.round == 0 ? 0 : admitted) + blockIdx.y; image < end; image += gridDim.y)
+  const int split = w.in_first_round(), end = w.round == 0 ? split : w.images;
+  for (int image = (w.round == 0 ? 0 : split) + blockIdx.y; image < end; image += gridDim.y)
     for (int view = 0; view < w.views; ++view) mix_view<k3x3>(w, image, view, table, mix, writing);
 }
 
@@ -246,13 +246,14 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
   for (int round = 0; round < w.rounds; ++round) {
     const Work here = w.in_round(round);
     // A second round is mostly empty: few blocks.
-    const auto at_most = [&](int count, int times) {
-      return dim3(blocks, std::min<unsigned>(count, w.processors * (round == 0 ? times : 2) / blocks + 1));
+    const auto at_most = [&](int count, int of_a_processor) {
+      return dim3(blocks, std::min<unsigned>(count, w.processors * of_a_processor / blocks + 1));
     };
+    const int few = 2;
     if (w.args.max_cut > 0) fields(here, stream);
     for (int number = 0; number + 1 < w.args.depth; ++number)
-      launch(pass_kernel<k3x3>, at_most(w.units(), 64), kThreads, stream, here, number);
-    launch(final_kernel<k3x3>, round == 0 ? dim3(blocks, w.images) : at_most(w.images, 2), kThreads, stream, here,
+      launch(pass_kernel<k3x3>, at_most(w.units(), round == 0 ? 64 : few), kThreads, stream, here, number);
+    launch(final_kernel<k3x3>, round == 0 ? dim3(blocks, w.images) : at_most(w.images, few), kThreads, stream, here,
            writing);
   }
   return cudaGetLastError();
@@ -260,26 +261,20 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
 
 }  // namespace
 
-size_t workspace_bytes(const ApplyArgs& a) {
-  Work w;
-  if (a.rows == 0) return 0;
-  const int64_t images = images_that_fit(a, kWorkspace);
-  return lay_out(w, a, images, rounds_that_fit(a, images, kWorkspace), nullptr);
-}
+size_t workspace_bytes(const ApplyArgs& a) { return a.rows == 0 ? 0 : chunk_that_fits(a, kWorkspace).bytes; }
 
 int apply_cuda(const ApplyArgs& a, void* workspace, size_t bytes, void* stream) {
   if (a.rows == 0) return cudaSuccess;
   Work w;
-  const int64_t chunk = images_that_fit(a, bytes);
-  const int rounds = rounds_that_fit(a, chunk, bytes);
-  if (lay_out(w, a, chunk, rounds, nullptr) > bytes) return cudaErrorMemoryAllocation;
+  const Chunk chunk = chunk_that_fits(a, bytes);
+  if (chunk.bytes > bytes) return cudaErrorMemoryAllocation;
   int device;
   if (const cudaError_t error = cudaGetDevice(&device)) return error;
   if (const cudaError_t error = cudaDeviceGetAttribute(&w.processors, cudaDevAttrMultiProcessorCount, device))
     return error;
   const auto run_chunk = a.filter == 3 ? run<true> : run<false>;
-  for (int64_t first = 0; first < a.images; first += chunk) {
-    lay_out(w, a, std::min(chunk, a.images - first), rounds, workspace);
+  for (int64_t first = 0; first < a.images; first += chunk.images) {
+    lay_out(w, a, std::min(chunk.images, a.images - first), chunk.rounds, workspace);
     w.first_image = first;
     if (const cudaError_t error = run_chunk(w, first == 0, writing_for(a), static_cast<cudaStream_t>(stream)))
       return error;

@@ -1,7 +1,5 @@
 // The first kernel of a chunk: packs the images, and turns the plan into what the other kernels need. Its blocks have
 // one of six roles, none of which needs another's result but program_role() that of admit_role().
-#include <utility>
-
 #include "pixels.cuh"
 
 namespace prime {
@@ -151,8 +149,8 @@ __device__ void program_role(const Work& w, int first) {
   __shared__ int numbers[kBegin];  // of fields
   const ApplyArgs& a = w.args;
   const int depth = a.depth, here = min(kBegin / depth, w.units() - first);
-  const int admitted = w.rounds == 1 ? w.images : *w.admitted;
-  const auto round_of = [&](int unit) { return w.in_round(unit / a.chains % w.images >= admitted); };
+  const int split = w.in_first_round();
+  const auto round_of = [&](int unit) { return w.in_round(unit / a.chains % w.images >= split); };
   if (threadIdx.x < here * depth) {
     const int unit = first + threadIdx.x / depth, j = threadIdx.x % depth;
     const Slot s = slot_of(w, unit, j);
@@ -427,22 +425,20 @@ void begin(const Work& w, bool first, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return static_cast<unsigned>((threads + kBegin - 1) / kBegin); };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
   const unsigned chains = kBegin / w.args.depth;  // of a block
-  Roles roles{w.rounds == 1 ? 0u : 1u,
-              (w.units() + chains - 1) / chains,
+  const unsigned program = (w.units() + chains - 1) / chains;
+  Roles roles{0,
+              program,
               blocks(int64_t(w.units()) * w.args.depth * 32),
               w.args.in_type == DType::u8 ? static_cast<unsigned>(w.units()) : 0,
               static_cast<unsigned>(w.images * pack_blocks(w)),
               first ? blocks(sines) : 0,
               reading_of(w.args)};
-  if (w.rounds == 1) {
+  if (w.rounds == 1)
     cudaMemsetAsync(w.counts, 0, w.counters() * sizeof(int), stream);
-    launch(begin_kernel, roles.blocks(), kBegin, stream, w, roles);
-    return;
-  }
-  Roles program{};
-  std::swap(program.program, roles.program);  // it needs what admit_role() finds
+  else
+    roles.admit = 1, roles.program = 0;
   launch(begin_kernel, roles.blocks(), kBegin, stream, w, roles);
-  launch(begin_kernel, program.blocks(), kBegin, stream, w, program);
+  if (w.rounds == 2) launch(begin_kernel, program, kBegin, stream, w, Roles{0, program});  // after admit_role()
 }
 
 }  // namespace prime

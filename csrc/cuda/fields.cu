@@ -362,7 +362,8 @@ __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
 }  // namespace
 
 void fields(const Work& w, cudaStream_t stream) {
-  // A quarter of all slots, mostly, are fields. A second round is mostly empty: few blocks.
+  // `across` blocks for a field, and for as many fields at a time as there mostly are, a quarter of all slots; 65,535
+  // is CUDA's limit. A second round is mostly empty: few blocks.
   const auto at_a_time = [&](int across, int threads) {
     const int few = w.processors * 512 / threads / across + 1, most = w.units() * w.args.depth / 4 + 1;
     return static_cast<unsigned>(std::min(most, w.round == 0 ? 65535 : few));
@@ -378,9 +379,9 @@ void fields(const Work& w, cudaStream_t stream) {
     launch(half_product_kernel<16, true>, half_blocks, half_threads, stream, w);
   else
     launch(half_product_kernel<16, false>, half_blocks, half_threads, stream, w);
-  const int rounds = (w.tiles_y * 32 + kShiftThreads - 1) / kShiftThreads;
-  const int shift_threads = 32 * ((w.tiles_y + rounds - 1) / rounds);
-  const dim3 shift_blocks(w.tiles_x, at_a_time(w.tiles_x * rounds, shift_threads), rounds);
+  const int parts = (w.tiles_y * 32 + kShiftThreads - 1) / kShiftThreads;  // of a column of tiles
+  const int shift_threads = 32 * ((w.tiles_y + parts - 1) / parts);
+  const dim3 shift_blocks(w.tiles_x, at_a_time(w.tiles_x * parts, shift_threads), parts);
   launch(shift_kernel, shift_blocks, shift_threads, stream, w);
 }
 

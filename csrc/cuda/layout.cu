@@ -52,23 +52,22 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, int rounds, void* ba
   return arena.used;
 }
 
-int rounds_that_fit(const ApplyArgs& a, int64_t images, size_t bytes) {
-  Work w;
-  return lay_out(w, a, images, 1, nullptr) <= bytes ? 1 : 2;
-}
-
-int64_t images_that_fit(const ApplyArgs& a, size_t bytes) {
-  Work w;
+Chunk chunk_that_fits(const ApplyArgs& a, size_t bytes) {
+  const auto chunk_of = [&](int64_t images) {
+    Work w;
+    const size_t one_round = lay_out(w, a, images, 1, nullptr);
+    return one_round <= bytes ? Chunk{images, 1, one_round} : Chunk{images, 2, lay_out(w, a, images, 2, nullptr)};
+  };
   int64_t low = 1, high = std::min<int64_t>(a.images, std::max<int64_t>(65535 / (a.rows / a.images * a.chains), 1));
   while (low < high) {
     const int64_t middle = (low + high + 1) / 2;
-    if (lay_out(w, a, middle, rounds_that_fit(a, middle, bytes), nullptr) <= bytes)
+    if (chunk_of(middle).bytes <= bytes)
       low = middle;
     else
       high = middle - 1;
   }
   const int64_t chunks = (a.images + low - 1) / low;
-  return (a.images + chunks - 1) / chunks;  // all of one size
+  return chunk_of((a.images + chunks - 1) / chunks);  // all of one size
 }
 
 }  // namespace prime

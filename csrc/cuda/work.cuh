@@ -116,6 +116,7 @@ struct Work {
     w.counts += number * counters(), w.to_do += number * int64_t(units()) * (args.depth - 1);
     return w;
   }
+  __device__ int in_first_round() const { return rounds == 1 ? images : *admitted; }  // images
   // Bytes of a field's shifts as codes, of an image, of a field's half products.
   __host__ __device__ int64_t code_bytes() const { return 4 * pixels; }
   __host__ __device__ int64_t image_bytes() const { return 8 * pixels; }
@@ -138,10 +139,13 @@ struct Work {
 
 // Lays a chunk of `images` images out in memory at `base`, which may be null; returns how many bytes that takes.
 size_t lay_out(Work& w, const ApplyArgs& args, int64_t images, int rounds, void* base);
-// 1 if `bytes` can hold all that so many images could need, otherwise 2.
-int rounds_that_fit(const ApplyArgs& args, int64_t images, size_t bytes);
-// Images of a chunk, as many as `bytes` can hold but at least one, and in chunks of one size.
-int64_t images_that_fit(const ApplyArgs& args, size_t bytes);
+struct Chunk {
+  int64_t images;
+  int rounds;    // see Work::pool
+  size_t bytes;  // of the workspace
+};
+// As many images as `bytes` can hold, but at least one, and in chunks of one size; in one round if that fits.
+Chunk chunk_that_fits(const ApplyArgs& args, size_t bytes);
 // Large enough that the kernels of a chunk fill the GPU many times over; small beside a training step.
 constexpr size_t kWorkspace = size_t(960) << 20;  // bytes
 
