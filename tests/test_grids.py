@@ -7,10 +7,12 @@ import csv
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from PIL import Image
 pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from prime_dali.analysis import ablation, alpha, cost, grid_file, grid_tables, grids, sample_complexity
+from prime_dali.analysis import ablation, alpha, cost, grid_file, grid_tables, grids, methods, sample_complexity
 from prime_dali.analysis.grid_file import Grid, Reported, Run
 from prime_dali.evaluation import corrupt, evaluate
 from prime_dali.evaluation.names import CORRUPTIONS
@@ -121,8 +123,9 @@ def test_runs_that_are_killed_and_fail(
     with pytest.raises(
         RuntimeError, match=r"1 of 2 runs failed.*primitives=color: train ended with status 1.*last\.pt"
     ):
-        ablation.run(options(ablation, *words))
+        ablation.run(options(ablation, *words, "--jobs", 2))
     said = capfd.readouterr()
+    assert "primitives=none: done: 5 steps" in said.out  # runs beside others have their names before their lines
     assert "| primitives=color, not started" in said.out
     done = table(out)
     assert done["primitives=none measured"]["state"] == "finished"
@@ -301,7 +304,7 @@ RESULTS = {
         "clean": {"accuracy": 0.75},
         "cifar-c": {
             "folder": "/c", "regenerated": False, "missing": [], "images": {"fog": {"1": 8}},
-            "scores": {"corruption_accuracy": 0.5,
+            "scores": {"corruption_accuracy": 0.5, "by_corruption": {"fog": 0.5}, "by_severity": {"1": 0.5},
                        "by_group": {"noise": 0.25, "blur": 0.375, "weather": 0.625, "digital": 1.0}},
         },
     },
@@ -310,17 +313,19 @@ RESULTS = {
 }  # fmt: skip
 
 
-def finished(grid: Grid, run: Run, corrupted: float = 0.5) -> None:
+def finished(grid: Grid, run: Run, corrupted: float = 0.5, means: Sequence[float] | None = None) -> None:
     folder = grid.out / run.name
-    (folder / "evaluation").mkdir(parents=True)
+    folder.mkdir(parents=True)
     results = json.loads(json.dumps(RESULTS))
     results["sets"]["cifar-c"]["scores"]["corruption_accuracy"] = corrupted
-    (folder / "evaluation" / "results.json").write_text(json.dumps(results))
-    content = {"settings": grids._lasting(grid, run), "evaluate": grid.evaluation(run), "seconds": 90, "steps": 3}
+    content = {
+        "settings": grid.lasting(run), "evaluate": grid_file.evaluated(grid.evaluate), "seconds": 90, "steps": 3,
+        "means": means, "jobs": 2, "results": results,
+    }  # fmt: skip
     (folder / grids.FINISHED).write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize("module", [ablation, alpha, sample_complexity])
+@pytest.mark.parametrize("module", [ablation, alpha, methods, sample_complexity])
 def test_tables_and_pictures_with_a_run_missing(
     module: object, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,12 +354,52 @@ def test_tables_and_pictures_with_a_run_missing(
     if module is ablation:
         assert "| spectral, reported on ImageNet-100 " in said
         assert rows["spectral reported"]["noise"] == "60.7"
+    elif module is methods:
+        assert rows["prime reported"]["corrupted"] == "89.3"
+        # By corruption: what the paper reports of the method that has not run, and the first that has.
+        assert re.search(r"\| fog +\| +89\.0 +\| +50\.00 ", said)
     elif module is alpha:
         assert f"most corrupted accuracy, measured: {50 + best - 1:.2f} % at {grid.runs[best].name}" in said
         assert "reported on CIFAR-10 (ResNet-18, no JSD, 30 epochs): alpha near 0.2" in said
     else:
         assert "| k=4, reported on CIFAR-10 " in said
         assert "| fresh, reported on CIFAR-10 " in said
+
+
+def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Two of three seeds of one method, all of another: numbers by hand, and no table that looks whole."""
+    words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c", "--seeds", 1, 2, 3]
+    parsed = options(methods, *words)
+    grid = grids.read_grid(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
+    assert [run.name for run in grid.runs[:3]] == ["standard,seed=1", "prime+jsd,seed=1", "standard,seed=2"]
+    assert [grid.config(run).seed for run in grid.runs] == [1, 1, 2, 2, 3, 3]
+    for run, accuracy in zip(grid.runs[:5], (0.70, 0.89, 0.72, 0.90, 0.74), strict=True):
+        finished(grid, run, accuracy, means=grid_tables.PUBLISHED["cifar10"])
+    grids.run(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
+    said = capsys.readouterr().out
+    assert "6 runs, 5 finished" in said
+    assert "PARTIAL: 1 runs are missing" in said
+    assert "seeds 1 2 3" in said
+    assert "training images: the published ones" in said
+    assert "while up to 2 runs shared the device" in said
+    rows = table(tmp_path, "methods")
+    assert rows["standard measured"]["state"] == "finished"
+    assert float(rows["standard measured"]["corrupted"]) == pytest.approx(72)
+    assert float(rows["standard measured"]["corrupted standard deviation"]) == pytest.approx(2)
+    assert "72.00 ± 2.00" in said
+    assert "| prime+jsd, 2 of 3 seeds finished " in said
+    assert f"{89.5:.2f} ± {100 * 0.01 / 2**0.5:.2f}" in said
+    # What was trained on other images is said to be.
+    finished_file = tmp_path / "standard,seed=1" / grids.FINISHED
+    content = json.loads(finished_file.read_text())
+    finished_file.write_text(json.dumps({**content, "means": [1.0, 2.0, 3.0]}))
+    grids.run(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
+    assert "training images: NOT the published ones" in capsys.readouterr().out
+    for seeds, message in (([1, 1], "each once"), ([-1], "seed"), ([2.5], "seed")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            grid_file.over_seeds(grid.runs[:1], seeds)
+    with pytest.raises(ValueError, match="seeds: expected runs without a seed of their own"):
+        grid_file.over_seeds(grid.runs[:1], [1])
 
 
 def test_nothing_to_collect(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -9,6 +9,7 @@ import importlib
 _EXPERIMENTS = {
     "similarity": ("similarity", "how near augmented images come to corrupted ones in a network's features"),
     "embedding": ("embedding", "a picture of augmented images in a network's features"),
+    "methods": ("methods", "the main table: standard training, AugMix and PRIME, over seeds"),
     "ablation": ("ablation", "what each primitive, the mixing and the Jensen-Shannon loss contribute"),
     "alpha": ("alpha", "accuracy and robustness against the strength of PRIME"),
     "sample-complexity": ("sample_complexity", "training on a few copies made beforehand, against fresh ones"),

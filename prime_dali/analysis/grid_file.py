@@ -8,13 +8,13 @@ import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from .. import _arguments
 from ..recipes import train
-from ..recipes.config import RECIPES, TrainConfig, defaults
+from ..recipes.config import FREE, RECIPES, TrainConfig, defaults
 
 SETS = ("cifar-c", "cifar-c-bar", "imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
 EVALUATION = (
@@ -24,6 +24,7 @@ EVALUATION = (
 """Options of ``prime-dali evaluate`` that a grid may set; the rest follows from the checkpoint."""
 
 _FOLDERS = ("clean", *SETS, "reference")
+_FREE = ("device", "workers", "batch")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=,-]*")
 
 
@@ -48,6 +49,13 @@ class Run:
     reported: tuple[Reported, ...] = ()
     x: float | None = None
     """Its place in the plot, where the runs of the grid have places."""
+    of: str = ""
+    """The row of the table that it belongs to, where runs of several seeds make one."""
+
+    @property
+    def row(self) -> str:
+        """The row of the table that it belongs to."""
+        return self.of or self.name
 
 
 @dataclass(frozen=True)
@@ -63,8 +71,6 @@ class Grid:
     runs: Sequence[Run]
     out: Path
     """Each run has a folder of its name in it."""
-    notes: Sequence[str] = field(default=())
-    """What the paper reports besides numbers of single runs; printed with the table."""
 
     def config(self, run: Run) -> TrainConfig:
         """The training run.
@@ -76,6 +82,10 @@ class Grid:
             return train_config({**self.base, **run.settings, "out": str(self.out / run.name)})
         except (TypeError, ValueError) as error:
             raise type(error)(f"{run.name}: {error}") from None
+
+    def lasting(self, run: Run) -> dict[str, Any]:
+        """What decides the numbers of a run: its settings, but not where things are and how fast they go."""
+        return {name: value for name, value in self.config(run).plain().items() if name not in FREE}
 
     def evaluation(self, run: Run) -> list[str]:
         """The arguments of ``prime-dali evaluate`` for a run, the checkpoint and the place of the results included."""
@@ -90,6 +100,29 @@ class Grid:
                 values = value if isinstance(value, list) else [] if value is True else [value]
                 words += [f"--{name}", *(os.path.abspath(v) if name in _FOLDERS else str(v) for v in values)]
         return words
+
+
+def evaluated(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the numbers of an evaluation: its options, of folders only that they are given."""
+    return {name: True if name in _FOLDERS else value for name, value in options.items() if name not in _FREE}
+
+
+def over_seeds(runs: Sequence[Run], seeds: Sequence[Any]) -> list[Run]:
+    """Every run once a seed, first all runs of the first one; the runs themselves where there are no seeds.
+
+    Raises:
+        TypeError, ValueError: No seed, one that occurs twice, or a run that has a seed of its own.
+    """
+    for seed in seeds:
+        _arguments.seed(seed)
+        if list(seeds).count(seed) > 1:
+            raise ValueError(f"seeds: expected each once, got {seed} more than once")
+    for run in runs:
+        if seeds and "seed" in run.settings:
+            raise ValueError(f"seeds: expected runs without a seed of their own, got {run.name}")
+    several = [replace(run, name=f"{run.name},seed={seed}", settings={**run.settings, "seed": seed}, of=run.name)
+               for seed in seeds for run in runs]  # fmt: skip
+    return several or list(runs)
 
 
 def train_config(settings: Mapping[str, Any]) -> TrainConfig:
@@ -127,11 +160,11 @@ def _parser(recipe: str) -> Any:
 
 
 def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
-    """The content of a grid file: ``base`` and ``evaluate``, both of them mappings, and what is there of ``own``.
+    """The content of a grid file: ``base`` and ``evaluate``, both of them mappings, and what else is there.
 
     Args:
         path: YAML. None: an empty grid.
-        own: The fields of the analysis besides ``base`` and ``evaluate``.
+        own: The fields of the analysis besides ``base``, ``evaluate`` and ``seeds``.
 
     Raises:
         FileNotFoundError: No such file.
@@ -147,7 +180,9 @@ def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
             raise ValueError(f"{path}: expected YAML ({' '.join(str(error).split())})") from None
         if not isinstance(content, dict):
             raise ValueError(f"{path}: expected the fields base, evaluate, ..., got {type(content).__name__}")
-        check_names(f"{path}: field", content, ["base", "evaluate", *own])
+        check_names(f"{path}: field", content, ["base", "evaluate", "seeds", *own])
+        if not isinstance(content.get("seeds", []), list):
+            raise ValueError(f"{path}: seeds: expected a list of seeds, got {content['seeds']!r}")
     out = {**content, **{name: content.get(name) or {} for name in ("base", "evaluate")}}
     for name in ("base", "evaluate"):
         if not isinstance(out[name], dict):

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shlex
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,8 +23,16 @@ from .grid_file import Grid, Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+BAR = "C-bar"
 COLUMNS = ("clean", "corrupted", *GROUPS)
-"""Accuracies, in per cent: on the clean test set, the mean over the benchmark, and over the corruptions of a group."""
+"""Accuracies, in per cent: on the clean test set, the mean over the benchmark, and over the corruptions of a group.
+:data:`BAR`: the mean over the other benchmark, where it was evaluated."""
+
+PUBLISHED = {
+    "cifar10": (125.306918046875, 122.950394140625, 113.86538318359375),
+    "cifar100": (129.30416560546874, 124.0699626953125, 112.43405005859375),
+}
+"""By recipe, the published training set's means per channel, of 255, which do not depend on the order of the images."""
 
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "in100": "ImageNet-100", "imagenet": "ImageNet"}
 """By recipe, as the paper calls them."""
@@ -37,43 +46,75 @@ class Row:
     dataset: str
     measured: bool
     state: str = ""
-    """Of a measured run: ``"finished"``, or why there are no numbers."""
+    """Of a measured run: ``"finished"``, or why there are no numbers, or not all."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """By :data:`COLUMNS`, as far as known."""
+    """By :data:`COLUMNS`, as far as known; means over the seeds that are finished."""
+    spread: Mapping[str, float] = field(default_factory=dict)
+    """Standard deviations of ``scores`` over seeds (of the sample: divided by n - 1); empty for one run."""
+    runs: int = 0
+    """Finished ones, whose numbers these are."""
     minutes: float | None = None
-    """Of training steps."""
+    """Of training steps; a mean as well."""
     x: float | None = None
     """Its place in the plot."""
-    results: Mapping[str, Any] = field(default_factory=dict)
-    """Of ``prime-dali evaluate``."""
+    finished: Sequence[Mapping[str, Any]] = ()
+    """The content of the runs' ``finished.json``."""
+
+    @property
+    def results(self) -> list[Mapping[str, Any]]:
+        """Of ``prime-dali evaluate``, a run each."""
+        return [content["results"] for content in self.finished]
 
 
 def rows(grid: Grid, states: Mapping[str, str]) -> list[Row]:
-    """All runs in the order of the grid, and after each what the paper reports of its like.
+    """All rows in the order of the grid, and after each what the paper reports of its like.
 
     Args:
-        grid: The runs.
+        grid: The runs; those of a row differ in their seeds.
         states: By name of the run; only those that are ``"finished"`` have numbers.
 
     Raises:
-        ValueError: A finished run's files are broken.
+        ValueError: A finished run's file is broken.
     """
     out = []
-    for run in grid.runs:
-        dataset = DATASETS[grid.config(run).recipe]
-        numbers = _numbers(grid.out / run.name) if states[run.name] == "finished" else {}
-        out.append(Row(run.name, dataset, True, states[run.name], x=run.x, **numbers))
-        out += [Row(run.name, known.dataset, False, scores=known.scores, x=run.x) for known in run.reported]
+    for name in dict.fromkeys(run.row for run in grid.runs):
+        runs = [run for run in grid.runs if run.row == name]
+        first, dataset = runs[0], DATASETS[grid.config(runs[0]).recipe]
+        done = [_finished(grid.out / run.name) for run in runs if states[run.name] == "finished"]
+        state = ", ".join(dict.fromkeys(states[run.name] for run in runs))
+        if len(runs) > 1:
+            state = "finished" if len(done) == len(runs) else f"{len(done)} of {len(runs)} seeds finished"
+        out.append(Row(name, dataset, True, state, x=first.x, **_numbers(done)))
+        out += [Row(name, known.dataset, False, scores=known.scores, x=first.x) for known in first.reported]
     return out
 
 
-def _numbers(folder: Path) -> dict[str, Any]:
-    paths = folder / "evaluation" / "results.json", folder / "finished.json"
+def _finished(folder: Path) -> dict[str, Any]:
+    path = folder / "finished.json"
     try:
-        results, finished = (json.loads(path.read_text()) for path in paths)
-        return {"scores": scores(results), "minutes": finished["seconds"] / 60, "results": results}
+        content = json.loads(path.read_text())
+        scores(content["results"]), float(content["seconds"])
+        return content
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder}: expected the files of a finished run, but {error!r}") from error
+        raise ValueError(f"{path}: expected the numbers of a finished run, but {error!r}") from error
+
+
+def _numbers(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The numbers of a row from its finished runs."""
+    if not done:
+        return {}
+    every = [scores(content["results"]) for content in done]
+    means, spread = mean_and_spread(every)
+    minutes = statistics.fmean(content["seconds"] for content in done) / 60
+    return {"scores": means, "spread": spread, "runs": len(done), "minutes": minutes, "finished": done}
+
+
+def mean_and_spread(every: Sequence[Mapping[Any, float]]) -> tuple[dict[Any, float], dict[Any, float]]:
+    """Means by key, and standard deviations of the sample; none of one alone."""
+    means = {key: statistics.fmean(numbers[key] for numbers in every) for key in every[0]}
+    if len(every) == 1:
+        return means, {}
+    return means, {key: statistics.stdev(numbers[key] for numbers in every) for key in every[0]}
 
 
 def scores(results: Mapping[str, Any]) -> dict[str, float]:
@@ -85,37 +126,58 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
     if found:
         out["corrupted"] = 100 * found["scores"]["corruption_accuracy"]
         out |= {group: 100 * accuracy for group, accuracy in found["scores"]["by_group"].items()}
-    return out
+    bar = sets.get("cifar-c-bar") or sets.get("imagenet-c-bar")
+    return out | ({BAR: 100 * bar["scores"]["corruption_accuracy"]} if bar else {})
 
 
 def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
     """What the numbers are worth nothing without, a line each."""
     config = grid.config(Run("base", {}))
-    done = [row for row in table if row.measured and row.scores]
+    done = [content for row in table for content in row.finished]
+    results = [content["results"] for content in done]
+    seeds = dict.fromkeys(grid.config(run).seed for run in grid.runs if run.of)
+    several = f"seeds {' '.join(map(str, seeds))}" if seeds else f"seed {config.seed}"
     out = [
-        f"{sum(row.measured for row in table)} runs, {len(done)} finished; where a run says no other:"
+        f"{len(grid.runs)} runs, {len(done)} finished; where a run says no other:"
         f" {DATASETS[config.recipe]}, {config.network}, {config.method}, {config.epochs} epochs, batch {config.batch}, "
-        f"{'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, seed {config.seed}",
+        f"{'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
         *([f"a trial: at most {config.limit_steps} steps an epoch"] if config.limit_steps else []),
+        *([f"PARTIAL: {len(grid.runs) - len(done)} runs are missing"] if len(done) < len(grid.runs) else []),
+        "mean ± standard deviation over seeds" if seeds else
         "one run each: differences within the spread over seeds mean nothing",
-    ]
-    for settings in {json.dumps([row.results["settings"][k] for k in ("hardware", "precision")]) for row in done}:
+    ]  # fmt: skip
+    out += _data(grid, done)
+    for settings in {json.dumps([one["settings"][k] for k in ("hardware", "precision")]) for one in results}:
         hardware, precision = json.loads(settings)
         out.append(f"evaluated on {hardware}, in {precision}")
-    for found in {json.dumps(_benchmark(row.results), sort_keys=True) for row in done}:
+    for found in sorted({json.dumps(_benchmark(one), sort_keys=True) for one in results}):
         one = json.loads(found)
         missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
         sizes = " to ".join(f"{size:,}" for size in one["images"])
         made = "regenerated" if one["regenerated"] else "as found, without a manifest.json"
         out.append(f"corruptions: {one['folder']}, {made}; {sizes} images a corruption and severity{missing}")
-    for versions in {json.dumps(row.results["versions"]) for row in done}:
+    for versions in sorted({json.dumps(one["versions"]) for one in results}):
         out.append(", ".join(f"{name} {version}" for name, version in json.loads(versions).items()))
     if any(not row.measured for row in table):
         out.append(f'"reported": {reported.SOURCE}; not measured')
-    out.append("minutes: of training steps, without validation, checkpoints and the start")
+    shared = max((content.get("jobs", 1) for content in done), default=1)
+    beside = f", while up to {shared} runs shared the device" if shared > 1 else ""
+    out.append(f"minutes: of training steps, without validation, checkpoints and the start{beside}")
     out.append(
         f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}"
     )
+    return out
+
+
+def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether the training images were the published ones."""
+    known = PUBLISHED.get(grid.config(Run("base", {})).recipe)
+    out = []
+    for found in {json.dumps(content.get("means")) for content in done} if known else ():
+        means = json.loads(found)
+        published = means is not None and all(abs(a - b) < 1e-6 for a, b in zip(means, known or (), strict=True))
+        what = "the published ones" if published else "NOT the published ones"
+        out.append(f"training images: {what}, by their means per channel, {means} of 255")
     return out
 
 
@@ -128,13 +190,15 @@ def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
     """The table, accuracies in per cent, as Markdown that is also good to read in a terminal."""
-    regenerated = any(_benchmark(row.results)["regenerated"] for row in table if row.results)
-    header = ["run", "clean", f"corrupted{' (regenerated)' if regenerated else ''}", *GROUPS, "minutes"]
+    regenerated = any(_benchmark(one)["regenerated"] for row in table for one in row.results)
+    columns = [*COLUMNS, *([BAR] if any(BAR in row.scores for row in table) else [])]
+    names = [f"corrupted{' (regenerated)' if regenerated else ''}" if c == "corrupted" else c for c in columns]
+    header = ["run", *names, "minutes"]
     cells = []
     for row in table:
         digits = 2 if row.measured else 1
         minutes = "-" if row.minutes is None else f"{row.minutes:.1f}"
-        cells.append([label(row), *(_cell(row.scores.get(column), digits) for column in COLUMNS), minutes])
+        cells.append([label(row), *(cell(row.scores.get(c), digits, row.spread.get(c)) for c in columns), minutes])
     return "\n".join(
         [f"# {name}: accuracy, %", "", *(f"- {note}" for note in notes), "", report.table(header, cells), ""]
     )
@@ -144,22 +208,23 @@ def label(row: Row) -> str:
     """The run's name, with what its numbers are."""
     if not row.measured:
         return f"{row.run}, reported on {row.dataset}"
-    return row.run if row.scores else f"{row.run}, {row.state}"
+    return row.run if row.state == "finished" else f"{row.run}, {row.state}"
 
 
-def _cell(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def cell(value: float | None, digits: int, spread: float | None = None) -> str:
+    """A number of a table, with its standard deviation where there is one."""
+    return "-" if value is None else f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
-def write(folder: Path, name: str, notes: Sequence[str], table: Sequence[Row]) -> list[Path]:
-    """Write ``NAME.md``, ``NAME.csv`` and ``NAME.json``; their paths."""
-    plain = [{key: value for key, value in asdict(row).items() if key != "results"} for row in table]
+def write(folder: Path, name: str, notes: Sequence[str], table: Sequence[Row], text: str) -> list[Path]:
+    """Write ``NAME.md`` (``text``), ``NAME.csv`` and ``NAME.json``; their paths."""
+    plain = [{key: value for key, value in asdict(row).items() if key != "finished"} for row in table]
     content = {
         "format": "prime-dali-grid", "version": 1, "analysis": name, "prime-dali": __version__, "notes": list(notes),
         "rows": plain,
     }  # fmt: skip
     texts = {
-        "md": markdown(name, notes, table),
+        "md": text,
         "csv": _csv(table),
         "json": json.dumps(content, indent=1) + "\n",
     }
@@ -172,11 +237,13 @@ def write(folder: Path, name: str, notes: Sequence[str], table: Sequence[Row]) -
 def _csv(table: Sequence[Row]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["run", "dataset", "source", "state", *COLUMNS, "minutes"])
+    columns = [*COLUMNS, BAR]
+    spreads = [f"{column} standard deviation" for column in columns]
+    writer.writerow(["run", "dataset", "source", "state", "seeds", *columns, "minutes", *spreads])
     for row in table:
-        numbers = [row.scores.get(column) for column in COLUMNS]
+        numbers, spread = ([given.get(column) for column in columns] for given in (row.scores, row.spread))
         source = "measured" if row.measured else "reported"
-        writer.writerow([row.run, row.dataset, source, row.state, *numbers, row.minutes])
+        writer.writerow([row.run, row.dataset, source, row.state, row.runs or "", *numbers, row.minutes, *spread])
     return out.getvalue()
 
 

@@ -1,5 +1,5 @@
-"""What ``prime-dali analyze ablation``, ``alpha`` and ``sample-complexity`` share: grids of training runs, one after
-another, that go on where they were stopped, and the tables and pictures of what is finished."""
+"""What the experiments of ``prime-dali analyze`` that train share: grids of runs that resume where they were stopped,
+and the tables and pictures of what is finished."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
+from .. import _arguments
 from .._files import replacing
 from ..recipes import checkpoint
-from ..recipes.config import FREE, differences
+from ..recipes.cifar import read_cifar
+from ..recipes.config import TrainConfig, differences
 from ..recipes.train import INTERRUPTED
 from . import grid_file, grid_tables
 from .grid_file import Grid, Run
@@ -28,9 +32,10 @@ from .grid_file import Grid, Run
 FINISHED = "finished.json"
 _EPILOG = """
 A grid file (YAML) has "base", settings of prime-dali train by name, "evaluate", options of prime-dali evaluate by name,
-and {own}. --set and --evaluate come after it. Each run has the folder OUT/NAME; finished ones are left alone, an
-interrupted one continues, one that fails does not stop the others. Exit status: 0 when the runs are finished, 75 when
-SIGTERM or SIGUSR1 stopped them after a checkpoint (the same command continues), 1 for an error, 2 for bad usage.
+"seeds", a list, and {own}. --set, --evaluate and --seeds come after it. Each run has the folder OUT/NAME; finished ones
+are left alone, an interrupted one continues, one that fails does not stop the others. All that the tables need of a
+finished run is in OUT/NAME/finished.json. Exit status: 0 when the runs are finished, 75 when SIGTERM or SIGUSR1 stopped
+them after a checkpoint (the same command continues), 1 for an error, 2 for bad usage.
 """
 
 
@@ -49,6 +54,8 @@ class Analysis:
     """What the paper reports besides numbers of single runs, and what stands against it in these rows."""
     draw: Callable[[Sequence[grid_tables.Row], Any], None]
     """Draws the rows into a figure of matplotlib."""
+    tables: Callable[[Sequence[grid_tables.Row]], list[str]] = lambda rows: []
+    """More tables, in Markdown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
@@ -62,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     add("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
     about = "options of prime-dali evaluate, such as cifar-c=DIR; default of clean: the test set of data"
     add("--evaluate", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
+    add("--seeds", nargs="+", type=int, metavar="S", help="do every run with each of these seeds; the table has means "
+        "and standard deviations")  # fmt: skip
+    add("--jobs", type=int, default=1, metavar="N", help="runs at the same time: small networks share a GPU well")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", nargs="+", metavar="NAME", help="these runs alone")
     which.add_argument("--task", type=int, metavar="I", help="this run alone, counted from 0, and no table: for arrays "
@@ -94,7 +104,7 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
         _check_finished(grid, chosen)
     try:
         if not options.collect:
-            execute(grid, chosen)
+            execute(grid, chosen, _arguments.integer("jobs", options.jobs, 1, 1024))
     finally:
         if options.task is None:
             collect(analysis, grid)
@@ -107,7 +117,9 @@ def read_grid(analysis: Analysis, options: argparse.Namespace, extra: Mapping[st
     evaluate = {**content["evaluate"], **grid_file.assignments("--evaluate", options.evaluate)}
     if "out" in base:
         raise ValueError("out: expected as --out, not among the settings of the runs, whose folders are in it")
-    return Grid(analysis.name, base, evaluate, analysis.build(base, content), options.out)
+    seeds = options.seeds or content.get("seeds") or ()
+    runs = grid_file.over_seeds(analysis.build(base, content), seeds)
+    return Grid(analysis.name, base, evaluate, runs, options.out)
 
 
 def choose(grid: Grid, only: Sequence[str] | None, task: int | None) -> list[Run]:
@@ -130,12 +142,8 @@ def state(grid: Grid, one: Run) -> str:
     if not (folder / FINISHED).exists():
         return "stopped" if (folder / checkpoint.CONFIG).exists() else "not started"
     content = json.loads((folder / FINISHED).read_text())
-    same = content["settings"] == _lasting(grid, one) and content["evaluate"] == grid.evaluation(one)
+    same = content["settings"] == grid.lasting(one) and content["evaluate"] == grid_file.evaluated(grid.evaluate)
     return "finished" if same else "finished with other settings"
-
-
-def _lasting(grid: Grid, one: Run) -> dict[str, Any]:
-    return {name: value for name, value in grid.config(one).plain().items() if name not in FREE}
 
 
 def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
@@ -150,53 +158,68 @@ def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
             )
 
 
-def execute(grid: Grid, chosen: Sequence[Run]) -> None:
-    """Train and evaluate the runs that are not finished, each in processes of its own.
+def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
+    """Train and evaluate the runs that are not finished, ``jobs`` at a time, each in processes of its own.
 
     Raises:
         RuntimeError: Some failed; all others are finished.
         SystemExit: With status 75: a signal stopped it.
     """
-    failed = {}
-    with Children() as children:
-        for number, one in enumerate(chosen, 1):
-            if state(grid, one) == "finished":
-                print(f"{one.name}: finished already", flush=True)
-                continue
-            print(f"{one.name}: run {number} of {len(chosen)}", flush=True)
-            try:
-                _execute(grid, one, children)
-            except (RuntimeError, OSError) as error:
-                failed[one.name] = str(error)
-                print(f"{one.name}: {error}", file=sys.stderr, flush=True)
+    failed: dict[str, str] = {}
+
+    def work(number: int, one: Run, children: Children) -> None:
+        if state(grid, one) == "finished":
+            print(f"{one.name}: finished already", flush=True)
+            return
+        print(f"{one.name}: run {number} of {len(chosen)}", flush=True)
+        try:
+            _execute(grid, one, children, jobs)
+        except (RuntimeError, OSError) as error:
+            failed[one.name] = str(error)
+            print(f"{one.name}: {error}", file=sys.stderr, flush=True)
+
+    with Children() as children, ThreadPoolExecutor(jobs) as pool:
+        for done in [pool.submit(work, number, one, children) for number, one in enumerate(chosen, 1)]:
+            done.result()
     if failed:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         others = ", the others are finished" if len(failed) < len(chosen) else ""
         raise RuntimeError(f"{len(failed)} of {len(chosen)} runs failed{others}: {reasons}")
 
 
-def _execute(grid: Grid, one: Run, children: Children) -> None:
+def _execute(grid: Grid, one: Run, children: Children, jobs: int) -> None:
     folder = grid.out / one.name
+    name = one.name if jobs > 1 else ""
     with tempfile.TemporaryDirectory() as temporary:
         settings = Path(temporary) / "settings.yaml"
         settings.write_text(yaml.safe_dump(grid.config(one).plain()))
-        children.call("train", "--config", str(settings))
-    children.call("evaluate", *grid.evaluation(one))
+        children.call(name, "train", "--config", str(settings))
+    children.call(name, "evaluate", *grid.evaluation(one))
     trained = checkpoint.load(folder)
     assert trained is not None  # the evaluation read it
     content = {
-        "settings": _lasting(grid, one), "evaluate": grid.evaluation(one),
-        "seconds": trained["run"]["seconds"], "steps": trained["run"]["step"],
+        "settings": grid.lasting(one), "evaluate": grid_file.evaluated(grid.evaluate),
+        "means": _means(grid.config(one)), "seconds": trained["run"]["seconds"],
+        "steps": trained["run"]["step"], "jobs": jobs,
+        "results": json.loads((folder / "evaluation" / "results.json").read_text()),
     }  # fmt: skip
     with replacing(folder / FINISHED) as aside:
-        aside.write_text(json.dumps(content, indent=1) + "\n")
+        aside.write_text(json.dumps(content) + "\n")
+
+
+def _means(config: TrainConfig) -> list[float] | None:
+    """Of the training images of CIFAR per channel, of 255: they tell the published images from others."""
+    if not config.is_cifar:
+        return None
+    images = read_cifar(config.data, config.cifar_classes, train=True).images
+    return [float(mean) for mean in images.reshape(-1, 3).mean(0, np.float64)]
 
 
 class Children:
-    """Runs commands of this package one at a time, and passes on the signals that ask to save and stop."""
+    """Runs commands of this package, from any thread, and passes on the signals that ask to save and stop."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: set[subprocess.Popen[bytes]] = set()
         self._stopping = False
         self._before: dict[signal.Signals, Any] = {}
 
@@ -210,11 +233,15 @@ class Children:
 
     def _stop(self, number: int, frame: Any) -> None:
         self._stopping = True
-        if self._process is not None:
-            self._process.send_signal(number)
+        for process in list(self._processes):
+            process.send_signal(number)
 
-    def call(self, *arguments: str) -> None:
+    def call(self, name: str, *arguments: str) -> None:
         """``prime-dali`` with these arguments, in a process of its own, whose memory and faults are its own.
+
+        Args:
+            name: Stands before every line of its output, which has no progress bars then; empty: it writes as it likes.
+            arguments: The first one is the command.
 
         Raises:
             RuntimeError: It failed; the message has its last line on stderr.
@@ -223,26 +250,40 @@ class Children:
         if self._stopping:
             raise SystemExit(INTERRUPTED)
         command = [sys.executable, "-m", f"{__package__.partition('.')[0]}.cli", *arguments]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=_die_with_parent)
-        self._process = process
-        assert process.stderr is not None
-        said = b""
-        try:
-            while chunk := os.read(process.stderr.fileno(), 4096):
-                sys.stderr.write(chunk.decode(errors="replace"))
-                said = (said + chunk)[-2000:]
-            status = process.wait()
-        finally:
-            self._process = None
-            process.kill()  # only an exception leaves it alive
-            process.wait()
-            process.stderr.close()
+        said, status = self._follow(name, command)
         if status == INTERRUPTED or (status and self._stopping):
             raise SystemExit(INTERRUPTED)
         if status:
             lines = said.decode(errors="replace").strip().splitlines() or [""]
             own = [line for line in lines if line.startswith("prime-dali ")]  # a message may have more lines than one
             raise RuntimeError(f"{arguments[0]} ended with status {status} ({(own or lines)[-1]})")
+
+    def _follow(self, name: str, command: Sequence[str]) -> tuple[bytes, int]:
+        """Pass on what it says; the end of that, and its exit status."""
+        pipes: dict[str, Any] = {"stderr": subprocess.PIPE}
+        if name:
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "env": {**os.environ, "TQDM_DISABLE": "1"}}
+        process = subprocess.Popen(command, preexec_fn=_die_with_parent, **pipes)
+        self._processes.add(process)
+        if self._stopping:  # the signal came while the process began
+            process.send_signal(signal.SIGTERM)
+        said, output = b"", process.stdout if name else process.stderr
+        assert output is not None
+        try:
+            if name:
+                for line in output:
+                    print(f"{name}: {line.decode(errors='replace').rstrip()}", flush=True)
+                    said = (said + line)[-2000:]
+            else:
+                while chunk := os.read(output.fileno(), 4096):
+                    sys.stderr.write(chunk.decode(errors="replace"))
+                    said = (said + chunk)[-2000:]
+            return said, process.wait()
+        finally:
+            self._processes.discard(process)
+            process.kill()  # only an exception leaves it alive
+            process.wait()
+            output.close()
 
 
 def _die_with_parent() -> None:
@@ -254,8 +295,9 @@ def collect(analysis: Analysis, grid: Grid) -> None:
     """Write the table of all runs, those without numbers included, and the picture; print the table."""
     rows = grid_tables.rows(grid, {one.name: state(grid, one) for one in grid.runs})
     facts = [*grid_tables.facts(grid, rows), *analysis.notes(rows)]
-    print(grid_tables.markdown(analysis.name, facts, rows))
-    paths = grid_tables.write(grid.out, analysis.name, facts, rows)
+    text = "\n".join([grid_tables.markdown(analysis.name, facts, rows), *analysis.tables(rows)])
+    print(text)
+    paths = grid_tables.write(grid.out, analysis.name, facts, rows, text)
     if any(row.measured and row.scores for row in rows):
         paths.append(grid_tables.picture(grid.out / f"{analysis.name}.png", rows, analysis.draw))
     for path in paths:

@@ -1,0 +1,127 @@
+"""``prime-dali analyze methods``: the paper's main table, standard training beside AugMix and PRIME, over seeds."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..evaluation import report, reported
+from ..evaluation.names import CORRUPTIONS, SEVERITIES
+from . import grid_file, grids
+from .grid_file import Reported, Run
+from .grid_tables import DATASETS, Row, cell, label, mean_and_spread
+
+METHODS: dict[str, dict[str, Any]] = {
+    "standard": {"method": "standard", "jsd": False},
+    "AugMix + JSD": {"method": "augmix", "jsd": True},
+    "PRIME": {"method": "prime", "jsd": False},
+    "PRIME, official mixing": {"method": "prime", "jsd": False, "mixing": "official"},
+    "PRIME + JSD": {"method": "prime", "jsd": True},
+    "PRIME + JSD, official mixing": {"method": "prime", "jsd": True, "mixing": "official"},
+}
+"""Settings by name. ``official`` is the mixing of the authors' published code (docs/METHOD.md, "Chain and mix")."""
+
+# The paper's word for a method, in :mod:`prime_dali.evaluation.reported`. Its PRIME is with JSD, but on ImageNet.
+_REPORTED = {"standard": "Standard", "AugMix + JSD": "AugMix", "PRIME + JSD": "PRIME"}
+_PRIME_ALONE = {"CIFAR-10": {"corrupted": 89.3}, "ImageNet-100": {"clean": 87.1, "corrupted": 68.8}}
+
+
+def _known(name: str, dataset: str) -> tuple[Reported, ...]:
+    if name == "PRIME" and dataset in _PRIME_ALONE:
+        return (Reported(dataset, _PRIME_ALONE[dataset]),)
+    known = (row for row in reported.of(dataset) if row.method == _REPORTED.get(name))
+    return tuple(Reported(dataset, {"clean": row.clean, "corrupted": row.mean}) for row in known)
+
+
+def folder(name: str) -> str:
+    """A method's name as that of a folder."""
+    return name.lower().replace(" + ", "+").replace(", ", "-").replace(" ", "-")
+
+
+def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
+    """The methods of the file's list, or all of them.
+
+    Raises:
+        ValueError: It is no list of names of :data:`METHODS`.
+    """
+    wanted = content.get("methods", list(METHODS))
+    if not isinstance(wanted, list):
+        raise ValueError(f"methods: expected a list of names, got {wanted!r}")
+    grid_file.check_names("methods", wanted, list(METHODS))
+    dataset = DATASETS.get(base.get("recipe", "cifar10"), "")
+    return [Run(folder(name), METHODS[name], _known(name, dataset)) for name in wanted]
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """What the names mean."""
+    return ["official mixing: that of the authors' published code, with its arcsine-distributed strengths"]
+
+
+def tables(rows: Sequence[Row]) -> list[str]:
+    """Accuracy by corruption and by severity, means and standard deviations over seeds, reported numbers beside."""
+    out = []
+    for what, key, keys in (
+        ("corruption", "by_corruption", CORRUPTIONS), ("severity", "by_severity", tuple(map(str, SEVERITIES)))
+    ):  # fmt: skip
+        columns: list[tuple[str, Mapping[Any, float], Mapping[Any, float], int]] = []
+        for row in rows:
+            if row.finished:
+                found = [_percent(one["sets"][_benchmark(one)]["scores"][key]) for one in row.results]
+                columns.append((label(row), *mean_and_spread(found), 2))
+            elif not row.measured:
+                columns += [(label(row), numbers, {}, 1) for numbers in _reported(row, key)]
+        if columns:
+            cells = [[name, *(cell(m.get(name), digits, s.get(name)) for _, m, s, digits in columns)] for name in keys]
+            out += [f"## Accuracy by {what}, %", "", report.table([what, *(c[0] for c in columns)], cells), ""]
+    return out
+
+
+def _benchmark(results: Mapping[str, Any]) -> str:
+    return "cifar-c" if "cifar-c" in results["sets"] else "imagenet-c"
+
+
+def _percent(numbers: Mapping[Any, float]) -> dict[str, float]:
+    return {str(name): 100 * number for name, number in numbers.items()}
+
+
+def _reported(row: Row, key: str) -> list[dict[str, float]]:
+    method = {folder(name): theirs for name, theirs in _REPORTED.items()}.get(row.run)
+    known = [one for one in reported.of(row.dataset) if one.method == method]
+    numbers = [one.corruptions if key == "by_corruption" else one.severities for one in known]
+    return [{str(name): number for name, number in one.items()} for one in numbers]
+
+
+def draw(rows: Sequence[Row], figure: Any) -> None:
+    """Corruption accuracy against clean accuracy; error bars over seeds, crosses for what is reported."""
+    figure.set_size_inches(7, 5)
+    axes = figure.subplots()
+    for number, name in enumerate(dict.fromkeys(row.run for row in rows)):
+        color = f"C{number}"
+        for row in (row for row in rows if row.run == name and {"clean", "corrupted"} <= row.scores.keys()):
+            x, y = row.scores["clean"], row.scores["corrupted"]
+            if not row.measured:
+                axes.plot(x, y, "x", color=color, label=f"{name}, reported")
+                continue
+            error = [row.spread.get(column, np.nan) for column in ("clean", "corrupted")]
+            axes.errorbar(x, y, xerr=error[0], yerr=error[1], fmt="o", color=color, capsize=2, label=name)
+    axes.set(xlabel="clean accuracy, %", ylabel="corruption accuracy, %", title=rows[0].dataset)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", fontsize=8)
+
+
+ANALYSIS = grids.Analysis(
+    "methods", {"methods": "a list of them"}, {}, build, notes, draw, tables
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    grids.add_arguments(parser, ANALYSIS)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the grid; errors as :func:`grids.run`."""
+    grids.run(ANALYSIS, options)
