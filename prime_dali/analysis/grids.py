@@ -201,10 +201,22 @@ def _execute(grid: Grid, one: Run, children: Children, jobs: int) -> None:
         "settings": grid.lasting(one), "evaluate": grid_file.evaluated(grid.evaluate),
         "means": _means(grid.config(one)), "seconds": trained["run"]["seconds"],
         "steps": trained["run"]["step"], "jobs": jobs,
-        "results": json.loads((folder / "evaluation" / "results.json").read_text()),
+        "results": _portable(json.loads((folder / "evaluation" / "results.json").read_text())),
     }  # fmt: skip
     with replacing(folder / FINISHED) as aside:
         aside.write_text(json.dumps(content) + "\n")
+
+
+def _portable(results: dict[str, Any]) -> dict[str, Any]:
+    """An evaluation's results without what the settings say already and without the paths of this machine."""
+    for what, names in (("classifier", ("source", "config")), ("settings", ("folders",))):
+        results[what] = {name: value for name, value in results[what].items() if name not in names}
+    for content in results["sets"].values():
+        if "folder" in content:
+            content["folder"] = Path(content["folder"]).name
+        if content.get("manifest"):
+            content["manifest"]["source"].pop("path", None)
+    return results
 
 
 def _means(config: TrainConfig) -> list[float] | None:
