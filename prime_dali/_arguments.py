@@ -24,10 +24,15 @@ def integer(argument: str, value: Any, low: int, high: int) -> int:
     """``value`` if it is an int in ``[low, high]``; TypeError or ValueError otherwise. A bool is not an int here."""
     if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "__index__")):
         raise TypeError(f"{argument}: expected an int, got {type(value).__name__} ({value!r})")
-    number = value if isinstance(value, int) else value.__index__()
+    number = value if isinstance(value, int) or _symbolic(value) else value.__index__()
     if not low <= number <= high:
         raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
     return number
+
+
+def _symbolic(value: Any) -> bool:
+    """Whether ``value`` is a size that torch.export keeps open, which can be compared, but has no value yet."""
+    return type(value).__name__ == "SymInt"
 
 
 def amplitude(argument: str, value: Any) -> float:

@@ -165,8 +165,9 @@ class PrimeConfig:
         )
         return bool(identity), bool(random_depth), str(law), str(blend)
 
-    def law(self, height: int, width: int) -> list[float]:
-        """The numbers of ``struct Law`` in csrc/core/plan.h, in its order, for images of this size (pixels)."""
+    def law(self, height: int = 0, width: int = 0) -> list[float]:
+        """The numbers of ``struct Law`` in csrc/core/plan.h, in its order, for images of this size (pixels); the
+        operators of torch and DALI take the size apart."""
         return [float(height), float(width), *self._law]  # type: ignore[attr-defined]
 
     def _law_of_all_sizes(self) -> tuple[float, ...]:

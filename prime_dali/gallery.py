@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SAMPLES = 3  # full PRIME samples of each photograph
 FRACTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of a primitive's largest amplitude
 ALPHAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+_TRIES = 1000  # draws that show how strong a primitive can be
 MAX_ROWS = 64  # photographs in a PNG
 _CELL = 2.3  # inches
 
@@ -133,12 +134,16 @@ def save_batch(images: NDArray[np.uint8], path: Path, *, columns: int = 8) -> No
 
 def alone(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int) -> list[Column]:
     """Each primitive of ``config`` alone, one slot and no blend, as it is drawn."""
-    columns = []
-    for number, name in enumerate(config.primitives):
-        one = config.replace(primitives=(name,), mixing="none", include_identity=False, random_depth=False,
-                             blend=None, depth=1)  # fmt: skip
-        columns.append((f"{name} alone", _sampled(photos, one, seed, view=number)))
-    return columns
+    return [
+        (f"{name} alone", _applied(photos, _drawn(_alone(config, name), len(photos), photos[0], seed, view=number)))
+        for number, name in enumerate(config.primitives)
+    ]
+
+
+def _alone(config: PrimeConfig, name: str) -> PrimeConfig:
+    """The primitive ``name`` in one slot, without a blend."""
+    return config.replace(primitives=(name,), mixing="none", include_identity=False, random_depth=False,
+                          blend=None, depth=1)  # fmt: skip
 
 
 def samples(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, count: int = SAMPLES) -> list[Column]:
@@ -153,28 +158,29 @@ def severities(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, 
 
 def strengths(photos: list[NDArray[np.uint8]], config: PrimeConfig, name: str, seed: int) -> list[Column]:
     """The primitive ``name`` at :data:`FRACTIONS` of its largest amplitude: the same coefficients, scaled."""
-    height, width = photos[0].shape[:2]
-    largest, band = _largest(config, name, height * width)
+    plan = _drawn(_alone(config, name), len(photos), photos[0], seed)
+    largest, plan.first[:], plan.last[:] = _largest(config, name, photos[0])
     columns = []
     for fraction in FRACTIONS:
-        slots: Any = [[[(name, fraction * config.alpha * largest, *band)]]] * len(photos)
-        plan = Plan.build(slots, size=(height, width), filter_size=config.spectral_size, seed=seed)
+        plan.strength[:] = fraction * largest
         columns.append((f"{name} {fraction:.0%}", _applied(photos, plan)))
     return columns
 
 
-def _largest(config: PrimeConfig, name: str, pixels: int) -> tuple[float, tuple[int, ...]]:
-    """The largest amplitude drawn at alpha 1 (docs/METHOD.md), and the integers that go with it in a slot."""
+def _largest(config: PrimeConfig, name: str, photo: NDArray[np.uint8]) -> tuple[float, int, int]:
+    """A slot of the largest amplitude drawn (docs/METHOD.md): strength, first, last."""
     if name == "spectral":
-        return config.spectral_std_max, ()
-    if name == "noise":
-        assert config.noise_std is not None
-        return config.noise_std, ()
+        return config.alpha * config.spectral_std_max, 0, 0
     if name == "color":
-        return math.sqrt(config.color_variance_max), (1, config.max_band)
-    cut = config.spatial_cut or min(5, config.spatial_cut_max)  # few modes show best what a displacement is
-    temperature = max(1 / (math.pi * pixels), 4 / (math.pi**3 * cut**2)) / math.log(cut)
-    return math.sqrt(temperature), (cut,)
+        return config.alpha * math.sqrt(config.color_variance_max), 1, config.max_band
+    if name == "spatial":
+        cut = config.spatial_cut or min(5, config.spatial_cut_max)  # few modes show best what a displacement is
+        height, width = photo.shape[:2]
+        temperature = max(1 / (math.pi * height * width), 4 / (math.pi**3 * cut**2)) / math.log(cut)
+        return config.alpha * math.sqrt(temperature), 0, cut
+    many = _drawn(_alone(config, name), _TRIES, photo, seed=0)  # any other: the strongest of many draws
+    i = many.strength.argmax()
+    return float(many.strength.flat[i]), int(many.first.flat[i]), int(many.last.flat[i])
 
 
 _FIGURES: dict[str, Any] = {
@@ -188,8 +194,13 @@ _FIGURES: dict[str, Any] = {
 
 
 def _sampled(photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, view: int) -> list[Cell]:
-    index = np.arange(len(photos), dtype=np.int64)
-    return _applied(photos, arrays.sample(config, index, size=photos[0].shape[:2], seed=seed, epoch=0, view=view))
+    return _applied(photos, _drawn(config, len(photos), photos[0], seed, view))
+
+
+def _drawn(config: PrimeConfig, count: int, photo: NDArray[np.uint8], seed: int, view: int = 0) -> Plan:
+    """A plan of the photographs 0 .. ``count``, of the size of ``photo``."""
+    index = np.arange(count, dtype=np.int64)
+    return arrays.sample(config, index, size=photo.shape[:2], seed=seed, epoch=0, view=view)
 
 
 def _applied(photos: list[NDArray[np.uint8]], plan: Plan) -> list[Cell]:

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from . import _arguments, torch_ops
+from . import _arguments, _counting, torch_ops
+from ._epochs import Epochs
 from .config import PrimeConfig, as_config
 
 
-class PRIME(torch.nn.Module):
+class PRIME(Epochs):
     """Augments a batch of images with PRIME, and normalises it.
 
     Args:
@@ -21,9 +22,16 @@ class PRIME(torch.nn.Module):
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
         out_dtype: dtype of the output; None: that of the images, or float32 where uint8 images are normalised.
 
-    The buffer ``counter`` numbers the images that come without an index: 0, 1, 2, ... over the module's life, shared
-    out over the ranks of ``torch.distributed`` where it is initialised. It is part of ``state_dict``, so a resumed run
-    goes on where it stopped. ``epoch`` can be set, or given to :meth:`forward`.
+    The buffer ``counter`` numbers the images that come without an index: 0, 1, 2, ... over the module's life, dealt
+    out over the ranks of ``torch.distributed`` where it is initialised. The epoch is set by :meth:`set_epoch`, or given
+    to :meth:`forward`. Counter and epoch are part of ``state_dict``, so a resumed run goes on where it stopped.
+
+    Counting is right where each call is a new batch, also with gradient accumulation, threads, ``torch.compile`` and
+    warm-ups. Where a copy of the counter would count, or a call is no new batch, forward raises and asks for
+    ``index``: in workers of a ``DataLoader`` and other processes forked since, in ``DataParallel``, when activation
+    checkpointing computes a batch again, and under ``torch.vmap`` and ``torch.func.functionalize``.
+
+    The module augments in evaluation mode too: call it in the training step alone.
     """
 
     counter: torch.Tensor
@@ -50,6 +58,7 @@ class PRIME(torch.nn.Module):
             torch_ops.check_dtype("out_dtype", out_dtype)
         self.out_dtype = out_dtype
         self.register_buffer("counter", torch.zeros((), dtype=torch.int64))
+        self._made_after = _counting.forks()
 
     def forward(
         self,
@@ -64,8 +73,8 @@ class PRIME(torch.nn.Module):
         Args:
             images: ``[N, 3, H, W]`` or ``[3, H, W]``; dtypes and ranges as :func:`prime_dali.apply`.
             index: int64 ``[N]``, each image's own number in the data set, on the images' device. With it, the result
-                depends on seed, index and epoch alone. None: the module counts.
-            epoch: An int, or int64 ``[]`` or ``[N]``. None: 0.
+                depends on seed, index and epoch alone. None: the module counts, where that can be right.
+            epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, at first 0.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 
         Returns:
@@ -73,7 +82,7 @@ class PRIME(torch.nn.Module):
             second ones. ``[3, H, W]`` for a single image and one view, ``[3, 3, H, W]`` for three.
 
         Raises:
-            TypeError, ValueError: As :func:`prime_dali.apply`.
+            TypeError, ValueError: As :func:`prime_dali.apply`; or there is no index in a call that cannot be counted.
         """
         if not isinstance(images, torch.Tensor):
             raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
@@ -82,7 +91,11 @@ class PRIME(torch.nn.Module):
         single = images.dim() == 3
         batch = images.unsqueeze(0) if single else images
         if index is None:
-            index = self._count(batch.shape[0], images.device)
+            if getattr(self, "_is_replica", False):  # set by torch.nn.parallel.replicate
+                _counting.ask_for_index(
+                    "in DataParallel, whose replicas would all count from the same number; give index="
+                )
+            index = _counting.next_numbers(self.counter, batch, self._made_after)
         elif not isinstance(index, torch.Tensor):
             raise TypeError(f"index: expected an int64 torch.Tensor, got {type(index).__name__}")
         elif index.dim() == 1 and index.shape[0] != batch.shape[0]:
@@ -94,19 +107,15 @@ class PRIME(torch.nn.Module):
             index,
             size=(batch.shape[2], batch.shape[3]),
             seed=self.seed,
-            epoch=0 if epoch is None else epoch,
+            epoch=self.epoch_on(images.device) if epoch is None else epoch,
             view=self._view,
         )
         out = torch_ops.apply(batch, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std, flip=flip)
         return out[0] if single and self.views == 1 else out
 
-    def _count(self, images: int, device: torch.device) -> torch.Tensor:
-        rank, ranks = 0, 1
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        index = (self.counter.to(device) + torch.arange(images, device=device)) * ranks + rank
-        self.counter += images
-        return index
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._made_after = _counting.forks()
 
     def extra_repr(self) -> str:
         """The settings, for ``print(module)``."""

@@ -138,7 +138,10 @@ class Plan:
     @property
     def batch(self) -> int:
         """Images that the plan is for."""
-        return int(self.rows.shape[0]) // self.views
+        batch: int = (
+            self.rows.shape[0] // self.views
+        )  # not int(...), which would fix a size that torch.export keeps open
+        return batch
 
     @property
     def stream(self) -> Any:
@@ -200,11 +203,19 @@ class Plan:
         return dataclasses.replace(self, rows=rows)
 
     def materialize(self) -> list[Slot]:
-        """Every slot that does something, with its random coefficients as float64 NumPy arrays."""
+        """Every slot that does something, with its random coefficients as float64 NumPy arrays.
+
+        Raises:
+            ValueError: A slot holds no known primitive.
+        """
         plan = self.numpy()
         slots = []
         for row, chain, j in np.argwhere(plan.primitive != IDENTITY).tolist():
-            name, strength = NAMES[plan.primitive[row, chain, j]], float(plan.strength[row, chain, j])
+            number, strength = int(plan.primitive[row, chain, j]), float(plan.strength[row, chain, j])
+            name = primitive_name(number)
+            if name not in NAMES:
+                at = f"plan: row {row}, chain {chain}, slot {j}"
+                raise ValueError(f"{at}: expected a primitive from 0 to {len(NAMES) - 1}, got {number}")
             band = int(plan.first[row, chain, j]), int(plan.last[row, chain, j])
             slot = Slot(row, chain, j, name, strength, *band, np.empty(0))
             slots.append(dataclasses.replace(slot, coefficients=_coefficients(slot, plan)))
@@ -299,7 +310,15 @@ def _describe(plan: Plan, row: int, i: int, j: int) -> str:
         return f"spatial c={last} ({shift:.1f} px)"
     if kind == COLOR:
         return f"color T={strength**2:.2g} f={plan.first[row, i, j]}..{last}"
-    return f"{NAMES[kind]} σ={strength:.2f}"
+    if kind in (SPECTRAL, NOISE):
+        return f"{NAMES[kind]} σ={strength:.2f}"
+    numbers = f" {plan.first[row, i, j]}..{last}" if last else ""
+    return f"{primitive_name(kind)} strength={strength:.2g}{numbers}"
+
+
+def primitive_name(number: int) -> str:
+    """The name of a slot's primitive; of one that is not known, as in a plan edited by hand, its number."""
+    return NAMES[number] if 0 <= number < len(NAMES) else f"primitive {number}"
 
 
 def row_words(chains: int, depth: int) -> int:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _arguments
 from .config import PrimeConfig
-from .plan import Plan
+from .plan import Plan, row_words
 
 _FOLDER = Path(__file__).parent
 DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
@@ -31,12 +32,35 @@ def _load() -> bool:
 HAS_CUDA = _load()
 
 
+# What the operators require (csrc/torch/ops.h), for the kernels that know shapes and dtypes alone.
+def _expect(condition: Any, what: str) -> None:
+    torch._check(condition, lambda: f"prime_dali: expected {what}")
+
+
+def _expect_size(height: int, width: int) -> None:
+    for side in (height, width):
+        _expect(side >= 8, "height and width: 8 to 4096")
+        _expect(side <= _arguments.MAX_SIDE, "height and width: 8 to 4096")
+
+
 @torch.library.register_fake("prime_dali::sample")
 def _sample_fake(
-    index: torch.Tensor, epoch: torch.Tensor, seed: int, views: list[int], law: list[float]
+    index: torch.Tensor, epoch: torch.Tensor, height: int, width: int, seed: int, views: list[int], law: list[float]
 ) -> torch.Tensor:
-    chains, depth = int(law[2]), int(law[3])
-    return index.new_empty((len(views) * index.shape[0], 5 + chains + 4 * chains * depth), dtype=torch.int32)
+    _expect(index.dtype == torch.int64 and index.dim() == 1, "index: int64 [N]")
+    _expect(
+        epoch.dtype == torch.int64 and (epoch.dim() == 0 or (epoch.dim() == 1 and epoch.shape == index.shape)),
+        "epoch: int64 [] or [N]",
+    )
+    _expect_size(height, width)
+    _expect(1 <= len(views) <= _arguments.MAX_VIEWS, "1 to 16 views")
+    return index.new_empty((len(views) * index.shape[0], row_words(int(law[2]), int(law[3]))), dtype=torch.int32)
+
+
+@torch.library.register_fake("prime_dali::reserve")
+def _reserve_fake(counter: torch.Tensor, images: int) -> torch.Tensor:
+    _expect(counter.dtype == torch.int64 and counter.dim() == 0, "counter: int64 []")
+    return torch.empty_like(counter)
 
 
 @torch.library.register_fake("prime_dali::apply")
@@ -44,7 +68,16 @@ def _apply_fake(
     images: torch.Tensor, plan: torch.Tensor, flip: torch.Tensor | None, shape: list[int], out_dtype: torch.dtype,
     mean: list[float], scale: list[float], channels_last: bool,
 ) -> torch.Tensor:  # fmt: skip
-    rows, (height, width) = plan.shape[0], images.shape[2:]
+    _expect(images.dim() == 4 and images.shape[1] == 3, "images: [N, 3, H, W]")
+    _expect(len(shape) == 5, "shape: chains, depth, filter size, max_cut and max_band")
+    words = row_words(shape[0], shape[1])
+    _expect(plan.dtype == torch.int32 and plan.dim() == 2 and plan.shape[1] == words, "plan: int32 [R, words of a row]")
+    rows, (batch, _, height, width) = plan.shape[0], images.shape
+    _expect(rows == 0 if batch == 0 else rows % batch == 0, "plan: a whole number of rows per image")
+    _expect(flip is None or (flip.dtype == torch.bool and flip.shape == images.shape[:1]), "flip: bool [N]")
+    _expect_size(height, width)
+    _expect(images.dtype in DTYPES and out_dtype in DTYPES, "dtype uint8, float16, bfloat16 or float32")
+    _expect(len(mean) == len(scale) and len(mean) in (0, 3), "mean and scale: three numbers each, or none")
     if channels_last:
         return images.new_empty((rows, height, width, 3), dtype=out_dtype).permute(0, 3, 1, 2)
     return images.new_empty((rows, 3, height, width), dtype=out_dtype)
@@ -56,6 +89,28 @@ def _check_device(argument: str, tensor: torch.Tensor) -> None:
     if tensor.device.type == "cuda":
         raise ValueError(f"{argument}: on {tensor.device}, but this build has no CUDA; see prime-dali doctor")
     raise ValueError(f"{argument}: expected a CPU or CUDA tensor, got one on {tensor.device}")
+
+
+def refuse_derivatives(images: torch.Tensor, method: str = "PRIME") -> None:
+    """ValueError if a derivative is wanted, in whatever mode: no operator knows one, and it would come out as 0."""
+    compiling = torch.compiler.is_compiling()
+    while True:  # a tensor inside another for each of vmap, grad, jvp, ... that is under way
+        # Traced, the argument of torch.func.grad says False, and what is made of it True.
+        if images.requires_grad or (compiling and images.view_as(images).requires_grad):
+            raise ValueError(f"images: expected no gradient ({method} is not differentiable), got requires_grad=True")
+        batched = not compiling and torch._C._functorch.is_batchedtensor(images)
+        if not batched and torch.autograd.forward_ad.unpack_dual(images).tangent is not None:
+            raise ValueError(f"images: expected no tangent ({method} is not differentiable), got one of forward mode")
+        if compiling or not torch._C._functorch.is_functorch_wrapped_tensor(images):
+            return
+        images = torch._C._functorch.get_unwrapped(images)
+
+
+def readable(images: torch.Tensor) -> bool:
+    """Whether the values can be read now: on the CPU, and neither traced nor fake nor under vmap."""
+    if images.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not (isinstance(images, FakeTensor) or torch._C._functorch.is_batchedtensor(images))
 
 
 def sample(
@@ -76,8 +131,9 @@ def sample(
     else:
         epoch = torch.full((), _arguments.epoch(epoch), dtype=torch.int64, device=index.device)
     views = _arguments.views(view)
-    law = config.law(height, width)
-    rows = torch.ops.prime_dali.sample(index.contiguous(), epoch.contiguous(), _arguments.seed(seed), views, law)
+    rows = torch.ops.prime_dali.sample(
+        index.contiguous(), epoch.contiguous(), height, width, _arguments.seed(seed), views, config.law()
+    )
     return Plan.of(config, rows, (height, width), len(views))
 
 
@@ -125,8 +181,7 @@ def apply(
     if batch.dim() != 4 or batch.shape[1] != 3:
         raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
     _check_device("images", images)
-    if images.requires_grad:
-        raise ValueError("images: expected no gradient (PRIME is not differentiable), got requires_grad=True")
+    refuse_derivatives(images)
     size = _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
     plan.check_images(batch.shape[0], size)
     if plan.rows.device != images.device:
@@ -135,8 +190,7 @@ def apply(
     if single and plan.views != 1:
         raise ValueError(f"plan: expected one view for a [3, H, W] image, got {plan.views}")
     dtype, means, scales = output_format(images.dtype, out_dtype, mean, std)
-    readable = images.device.type == "cpu" and not torch.compiler.is_compiling()
-    if readable and images.dtype.is_floating_point and images.numel():
+    if readable(images) and images.dtype.is_floating_point and images.numel():
         _arguments.unit_range("images", *(float(v) for v in torch.aminmax(images)))
     if channels_last is None:
         strides = batch.stride()

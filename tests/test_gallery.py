@@ -71,7 +71,7 @@ def test_columns_show_what_they_say() -> None:
     assert words["color"] == [f"color T={0.01 * f**2:.2g} f=1..10" for f in (0.05, 0.1, 0.25, 0.5, 1)]
     # At cut 5 the largest T is 4 / (pi^3 25 ln 5) = 0.003206; the typical shift 32 sqrt(pi T ln 5) / 2 = 2.037 pixels.
     assert words["spatial"] == [f"spatial c=5 ({2.037 * f:.1f} px)" for f in (0.05, 0.1, 0.25, 0.5, 1)]
-    assert gallery._largest(config.replace(spatial_cut=100), "spatial", 1024)[0] == pytest.approx(
+    assert gallery._largest(config.replace(spatial_cut=100), "spatial", photos[0])[0] == pytest.approx(
         math.sqrt(1 / (math.pi * 1024 * math.log(100)))
     )  # the other bound of the range, where it is the larger
 
@@ -84,6 +84,17 @@ def test_columns_show_what_they_say() -> None:
         assert cell[1] == plan.describe(row)
     for columns in (gallery.samples(photos, config, 0), gallery.alone(photos, config, 0)):
         assert all(cells[0][0].shape == (32, 32, 3) and np.any(cells[0][0] != photos[0]) for _, cells in columns)
+
+
+def test_primitives_that_are_not_known_are_named() -> None:
+    """A plan edited by hand; a new primitive's name is shown by tests/test_add_a_primitive.py."""
+    plan = prime_dali.Plan.build([[[("color", 0.5, 2, 9), ("noise", 0.25)]]], size=(16, 16))
+    assert plan.describe(0) == "color T=0.25 f=2..9, noise σ=0.25"
+    for number in (9, -1):
+        plan.primitive[0, 0] = number
+        assert plan.describe(0) == f"primitive {number} strength=0.5 2..9, primitive {number} strength=0.25"
+        with pytest.raises(ValueError, match=f"slot 0: expected a primitive from 0 to 4, got {number}"):
+            plan.materialize()
 
 
 def test_unreadable_photo_is_fatal_or_skipped_by_name(

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import concurrent.futures
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from conftest import CUDA, make_images
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import prime_dali
 from prime_dali import PRIME, preset
+from prime_dali.recipes.augmix import AugMix
 
 SIZE = (24, 31)
 
 
 def test_opcheck_sample(device: str) -> None:
     index = torch.arange(3, device=device)
-    law = preset("cifar").law(*SIZE)
+    law = preset("cifar").law()
     for epoch in (torch.zeros((), dtype=torch.int64, device=device), index):
         for views in ([0], [-1, 0, 1]):
-            torch.library.opcheck(torch.ops.prime_dali.sample.default, (index, epoch, 5, views, law))
+            torch.library.opcheck(torch.ops.prime_dali.sample.default, (index, epoch, *SIZE, 5, views, law))
+
+
+def test_opcheck_count(device: str) -> None:
+    counter = torch.zeros((), dtype=torch.int64, device=device)
+    torch.library.opcheck(torch.ops.prime_dali.reserve.default, (counter, 3))
+    torch.library.opcheck(torch.ops.prime_dali.count.default, (counter, make_images(2, *SIZE).to(device), 0, 1, 3))
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -53,6 +63,135 @@ def test_compile(views: int, device: str) -> None:
     module.counter.zero_()
     for out in counted:
         assert torch.equal(out, module(images))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:  # each number once, also in compiled code
+        same = images[:1].repeat(4, 1, 1, 1)
+        outs = torch.cat(list(pool.map(lambda _: compiled(same)[-4:], range(40))))
+    assert len(outs.flatten(1).unique(dim=0)) == 160
+
+
+@pytest.mark.parametrize(("dynamic", "counted"), [(True, False), (None, True)])
+def test_sizes_do_not_compile_again_and_again(dynamic: bool | None, counted: bool, device: str) -> None:
+    """Progressive resizing, with batches that change too: more sizes than dynamo would compile for."""
+    module, expected = PRIME("cifar", views=3).to(device), PRIME("cifar", views=3).to(device)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(module, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for step in range(12):
+        images = make_images(2 + step, 16 + step, 20 + 2 * step).to(device)
+        index = () if counted else (torch.arange(len(images), device=device),)
+        assert torch.equal(compiled(images, *index), expected(images, *index))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    with pytest.raises(Exception, match="height: expected 8 to 4096, got 7"):
+        compiled(torch.zeros(3, 3, 7, 20, device=device), *(() if counted else (torch.arange(3, device=device),)))
+
+
+def test_dimensions_marked_as_dynamic() -> None:
+    """Nothing fixes them, or compiling would fail."""
+    images, index = make_images(4, 16, 20), torch.arange(4)
+    for dimension in (0, 2, 3):
+        torch._dynamo.mark_dynamic(images, dimension)
+    torch._dynamo.mark_dynamic(index, 0)
+    torch._dynamo.reset()
+    compiled = torch.compile(PRIME("cifar"), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(images, index), PRIME("cifar")(images, index))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_with_dynamic_batch_and_size(strict: bool, device: str) -> None:
+    batch = torch.export.Dim("batch", min=1, max=64)
+    height, width = (torch.export.Dim(name, min=8, max=96) for name in ("height", "width"))
+    module = PRIME("cifar", seed=2, mean=(0.5,) * 3, std=(0.2,) * 3).to(device)
+    given = make_images(4, 32, 32).to(device), torch.arange(4, device=device)
+    shapes = ({0: batch, 2: height, 3: width}, {0: batch})
+    exported = torch.export.export(module, given, dynamic_shapes=shapes, strict=strict).module()
+    images, index = make_images(3, *SIZE).to(device), torch.arange(5, 8, device=device)
+    assert torch.equal(exported(images, index), module(images, index))
+    counted = torch.export.export(module, given[:1], dynamic_shapes=shapes[:1], strict=strict).module()
+    assert torch.equal(
+        torch.cat([counted(images), counted(images)]), torch.cat([module(images, index - 5), module(images, index - 2)])
+    )
+
+
+@pytest.mark.parametrize("make", [PRIME, AugMix])
+def test_derivatives_are_refused_in_every_mode(make: Callable) -> None:
+    images, index = make_images(2, *SIZE), torch.arange(2)
+    module = make()
+
+    def augment(x: torch.Tensor) -> torch.Tensor:
+        return module(x, index).sum()
+
+    def augment_each(x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(module)(x[:, None], index[:, None]).sum()
+
+    func = torch.func
+    modes: dict[str, tuple[Callable, ...]] = {
+        "gradient": (
+            lambda: augment(images.clone().requires_grad_()),
+            lambda: func.grad(augment)(images),
+            lambda: func.vjp(augment, images),
+            lambda: func.vmap(func.grad(augment))(images[None]),
+            lambda: func.grad(augment_each)(images),
+        ),
+        "tangent": (
+            lambda: func.jvp(augment, (images,), (images,)),
+            lambda: func.jvp(augment_each, (images,), (images,)),
+            lambda: func.jacfwd(augment)(images),
+        ),
+    }
+    if make is PRIME:
+        torch._dynamo.reset()
+        modes["gradient"] += (lambda: torch.compile(func.grad(augment), backend="eager")(images),)
+        modes["tangent"] += (lambda: torch.compile(lambda x: func.jvp(augment, (x,), (x,)), backend="eager")(images),)
+    for what, calls in modes.items():
+        for call in calls:
+            with pytest.raises(
+                Exception, match=rf"images: expected no {what} \({make.__name__} is not differentiable\)"
+            ):
+                call()
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(ValueError, match="images: expected no tangent"):
+        module(torch.autograd.forward_ad.make_dual(images, images), index)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_fake_tensors(dtype: torch.dtype) -> None:
+    images, index = make_images(2, *SIZE, dtype=dtype), torch.arange(2)
+    with FakeTensorMode() as mode:
+        for make in (lambda: PRIME("cifar", views=3), lambda: AugMix(views=3)):
+            out = make()(mode.from_tensor(images), mode.from_tensor(index))
+            assert (out.shape, out.dtype) == ((6, 3, *SIZE), dtype)
+        assert PRIME("cifar", views=3)(mode.from_tensor(images)).shape == (6, 3, *SIZE)
+
+
+def test_fake_kernels_refuse_what_the_real_ones_refuse() -> None:
+    plan = prime_dali.sample("cifar", torch.arange(2), size=SIZE)
+    images, flip, law = make_images(2, *SIZE), torch.zeros(2, dtype=torch.bool), preset("cifar").law()
+    good = (images, plan.rows, flip, plan.shape, torch.float32, [], [], False)
+    numbers = (torch.arange(2), torch.tensor(0), *SIZE, 0, [0], law)
+    bad: list[tuple[Any, tuple, int, Any, str]] = [
+        (torch.ops.prime_dali.apply, good, 0, images[:, :2], "images: "),
+        (torch.ops.prime_dali.apply, good, 0, images[0], "images: "),
+        (torch.ops.prime_dali.apply, good, 0, images.double(), "dtype uint8"),
+        (torch.ops.prime_dali.apply, good, 0, make_images(3, *SIZE), "whole number of rows"),
+        (torch.ops.prime_dali.apply, good, 0, torch.zeros(2, 3, 7, 9), "height and width"),
+        (torch.ops.prime_dali.apply, good, 1, plan.rows.float(), "plan: "),
+        (torch.ops.prime_dali.apply, good, 1, plan.rows[:, :-1].contiguous(), "plan: "),
+        (torch.ops.prime_dali.apply, good, 2, flip[:1], "flip: "),
+        (torch.ops.prime_dali.apply, good, 3, plan.shape[:2], "shape: "),
+        (torch.ops.prime_dali.apply, good, 4, torch.float64, "dtype uint8"),
+        (torch.ops.prime_dali.apply, good, 5, [0.5] * 3, "mean and scale"),
+        (torch.ops.prime_dali.sample, numbers, 0, torch.arange(2)[:, None], "index: "),
+        (torch.ops.prime_dali.sample, numbers, 0, torch.arange(2).int(), "index: "),
+        (torch.ops.prime_dali.sample, numbers, 1, torch.arange(3), "epoch: "),
+        (torch.ops.prime_dali.sample, numbers, 2, 5000, "height and width"),
+        (torch.ops.prime_dali.sample, numbers, 5, [0] * 17, "views"),
+    ]
+    for operator, arguments, place, value, message in bad:
+        given = list(arguments)
+        given[place] = value
+        with pytest.raises(RuntimeError, match=f"prime_dali: expected .*{message}"):
+            operator(*given)
+        with FakeTensorMode() as mode, pytest.raises(RuntimeError, match=f"prime_dali: expected .*{message}"):
+            operator(*(mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in given))
 
 
 def test_compile_functions(device: str) -> None:
@@ -81,7 +220,11 @@ def test_direct_calls_of_the_operators_are_checked_too() -> None:
     with pytest.raises(RuntimeError, match="flip: contiguous bool"):
         apply(images, plan.rows, torch.zeros(3, dtype=torch.bool), plan.shape, torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="law: as many numbers"):
-        torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), 0, [0], [1.0])
+        torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), *SIZE, 0, [0], [1.0])
+    with pytest.raises(RuntimeError, match="height and width: 8 to 4096"):
+        torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), 7, 9, 0, [0], preset("cifar").law())
+    with pytest.raises(RuntimeError, match=r"counter: int64 \[\]"):
+        torch.ops.prime_dali.reserve(torch.zeros(1, dtype=torch.int64), 3)
 
 
 @pytest.mark.parametrize("device", [CUDA])

@@ -18,6 +18,12 @@ __global__ void sample_kernel(SampleArgs a, Views views) {
   draw_part(a.law, a.stream(r, view), view, static_cast<int>(blockIdx.y), a.row(r));
 }
 
+__global__ void reserve_kernel(int64_t* counter, int64_t images, int64_t* first) {
+  after_last_kernel();
+  using Word = unsigned long long;  // the 64 bits that atomicAdd knows
+  *first = static_cast<int64_t>(atomicAdd(reinterpret_cast<Word*>(counter), static_cast<Word>(images)));
+}
+
 }  // namespace
 
 int sample_cuda(const SampleArgs& args, void* stream) {
@@ -29,6 +35,11 @@ int sample_cuda(const SampleArgs& args, void* stream) {
   const Row<int32_t> row = args.row(0);
   const dim3 blocks(static_cast<unsigned>((rows + threads - 1) / threads), row_parts(row.chains, row.depth));
   launch(sample_kernel, blocks, threads, static_cast<cudaStream_t>(stream), args, views);
+  return cudaGetLastError();
+}
+
+int reserve_cuda(int64_t* counter, int64_t images, int64_t* first, void* stream) {
+  launch(reserve_kernel, dim3(1), 1, static_cast<cudaStream_t>(stream), counter, images, first);
   return cudaGetLastError();
 }
 

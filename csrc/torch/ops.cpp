@@ -7,9 +7,9 @@
 namespace prime {
 namespace {
 
-Tensor sample(const Tensor& index, const Tensor& epoch, int64_t seed, std::vector<int64_t> views,
-              std::vector<double> law) {
-  Sample call(index, epoch, seed, views, law);
+Tensor sample(const Tensor& index, const Tensor& epoch, int64_t height, int64_t width, int64_t seed,
+              std::vector<int64_t> views, std::vector<double> law) {
+  Sample call(index, epoch, height, width, seed, views, law);
   sample_cpu(call.args);
   return call.plan;
 }
@@ -23,11 +23,20 @@ Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> fli
   return call.out;
 }
 
+Tensor reserve(const Tensor& counter, int64_t images) {
+  Reserve call(counter, images);
+  *call.first = __atomic_fetch_add(call.counter, images, __ATOMIC_RELAXED);
+  return call.out;
+}
+
 }  // namespace
 }  // namespace prime
 
 STABLE_TORCH_LIBRARY(prime_dali, m) {
-  m.def("sample(Tensor index, Tensor epoch, int seed, int[] views, float[] law) -> Tensor");
+  // Height and width are symbolic, and law does not depend on them: one compiled graph serves every size.
+  m.def(
+      "sample(Tensor index, Tensor epoch, SymInt height, SymInt width, int seed, int[] views, float[] law) -> Tensor");
+  m.def("reserve(Tensor(a!) counter, SymInt images) -> Tensor");
   m.def(
       "apply(Tensor images, Tensor plan, Tensor? flip, int[] shape, ScalarType out_dtype, float[] mean, "
       "float[] scale, bool channels_last) -> Tensor");
@@ -35,5 +44,6 @@ STABLE_TORCH_LIBRARY(prime_dali, m) {
 
 STABLE_TORCH_LIBRARY_IMPL(prime_dali, CPU, m) {
   m.impl("sample", TORCH_BOX(&prime::sample));
+  m.impl("reserve", TORCH_BOX(&prime::reserve));
   m.impl("apply", TORCH_BOX(&prime::apply));
 }

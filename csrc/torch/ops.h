@@ -47,8 +47,9 @@ struct Sample {
   SampleArgs args{};
   Tensor plan;
 
-  Sample(const Tensor& index, const Tensor& epoch, int64_t seed, const std::vector<int64_t>& views,
-         const std::vector<double>& law) {
+  // law: the numbers of struct Law, of which height and width are given apart.
+  Sample(const Tensor& index, const Tensor& epoch, int64_t height, int64_t width, int64_t seed,
+         const std::vector<int64_t>& views, const std::vector<double>& law) {
     PRIME_REQUIRE(index.dim() == 1 && index.scalar_type() == ScalarType::Long && index.is_contiguous(),
                   "index: contiguous int64 [N]");
     PRIME_REQUIRE(epoch.scalar_type() == ScalarType::Long && epoch.is_contiguous() &&
@@ -58,6 +59,8 @@ struct Sample {
                   "index and epoch on one device");
     PRIME_REQUIRE(!views.empty() && views.size() <= kMaxViews, "1 to 16 views");
     PRIME_REQUIRE(read_law(law.data(), law.size(), args.law), "law: as many numbers as core/plan.h has fields");
+    PRIME_REQUIRE(height >= 8 && height <= kMaxSide && width >= 8 && width <= kMaxSide, "height and width: 8 to 4096");
+    args.law.height = static_cast<double>(height), args.law.width = static_cast<double>(width);
     args.index = static_cast<const int64_t*>(index.data_ptr());
     args.epoch = static_cast<const int64_t*>(epoch.data_ptr());
     args.epoch_step = epoch.dim();
@@ -68,6 +71,21 @@ struct Sample {
     const int64_t words = row_words(static_cast<int>(args.law.chains), static_cast<int>(args.law.depth));
     plan = new_tensor({args.view_count * args.images, words}, {words, 1}, ScalarType::Int, index);
     args.plan = static_cast<int32_t*>(plan.data_ptr());
+  }
+};
+
+// The next numbers of a counter: out is the first of them. The implementations add in one atomic step, so that threads
+// and streams that share a counter get each number once.
+struct Reserve {
+  int64_t *counter, *first;
+  Tensor out;
+
+  Reserve(const Tensor& numbers, int64_t images) {
+    PRIME_REQUIRE(numbers.dim() == 0 && numbers.scalar_type() == ScalarType::Long, "counter: int64 []");
+    PRIME_REQUIRE(images >= 0, "images: a number from 0");
+    out = new_tensor({}, {}, ScalarType::Long, numbers);
+    counter = static_cast<int64_t*>(numbers.data_ptr());
+    first = static_cast<int64_t*>(out.data_ptr());
   }
 };
 

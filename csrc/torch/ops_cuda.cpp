@@ -17,10 +17,10 @@ struct Context {
 
 void check(int code) { STD_TORCH_CHECK(code == 0, "prime_dali: CUDA error: ", cuda_error(code)); }
 
-Tensor sample(const Tensor& index, const Tensor& epoch, int64_t seed, std::vector<int64_t> views,
-              std::vector<double> law) {
+Tensor sample(const Tensor& index, const Tensor& epoch, int64_t height, int64_t width, int64_t seed,
+              std::vector<int64_t> views, std::vector<double> law) {
   const Context context(index);
-  Sample call(index, epoch, seed, views, law);
+  Sample call(index, epoch, height, width, seed, views, law);
   check(sample_cuda(call.args, context.stream));
   return call.plan;
 }
@@ -36,10 +36,18 @@ Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> fli
   return call.out;
 }
 
+Tensor reserve(const Tensor& counter, int64_t images) {
+  const Context context(counter);
+  Reserve call(counter, images);
+  check(reserve_cuda(call.counter, images, call.first, context.stream));
+  return call.out;
+}
+
 }  // namespace
 }  // namespace prime
 
 STABLE_TORCH_LIBRARY_IMPL(prime_dali, CUDA, m) {
   m.impl("sample", TORCH_BOX(&prime::sample));
+  m.impl("reserve", TORCH_BOX(&prime::reserve));
   m.impl("apply", TORCH_BOX(&prime::apply));
 }

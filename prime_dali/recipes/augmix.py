@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import grid_sample
 
 from .. import _arguments, torch_ops
+from .._epochs import Epochs
 from ..config import PrimeConfig
 
 OPERATIONS = (
@@ -39,7 +40,7 @@ class Draws(NamedTuple):
     """float32 ``[V, width + 1, N]``: of the clean image, then of the chains; they sum to 1."""
 
 
-class AugMix(torch.nn.Module):
+class AugMix(Epochs):
     """Augments a batch of images with AugMix, and normalises it; takes the place of :class:`prime_dali.PRIME`.
 
     Each of ``width`` chains applies 1 to 3 operations, drawn with replacement from the nine; the result is
@@ -97,7 +98,7 @@ class AugMix(torch.nn.Module):
             images: ``[N, 3, H, W]``, H and W 8 to 4096; uint8 in 0..255, or float16, bfloat16 or float32 in [0, 1],
                 of which the chains take the nearest of the 256 levels.
             index: int64 ``[N]``, each image's own number in the data set, on the images' device.
-            epoch: An int, or int64 ``[]`` or ``[N]``. None: 0.
+            epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, at first 0.
             flip: bool ``[N]``: True mirrors this image left to right, before all else, for all its views.
 
         Returns:
@@ -146,7 +147,7 @@ class AugMix(torch.nn.Module):
                 index,
                 size=size,
                 seed=self.seed,
-                epoch=0 if epoch is None else epoch,
+                epoch=self.epoch_on(index.device) if epoch is None else epoch,
                 view=[view * _BLOCKS + block for block in range(blocks)],
             )
             numbers.append(plan.stream.unflatten(0, (blocks, -1)).transpose(1, 2).flatten(0, 1))
@@ -180,10 +181,8 @@ class AugMix(torch.nn.Module):
         if images.dim() != 4 or images.shape[1] != 3:
             raise ValueError(f"images: expected [N, 3, H, W], got {list(images.shape)}")
         _arguments.image_size("images", (images.shape[2], images.shape[3]))
-        if images.requires_grad:
-            raise ValueError("images: expected no gradient (AugMix is not differentiable), got requires_grad=True")
-        readable = images.device.type == "cpu" and not torch.compiler.is_compiling()
-        if readable and images.dtype.is_floating_point and images.numel():
+        torch_ops.refuse_derivatives(images, "AugMix")
+        if torch_ops.readable(images) and images.dtype.is_floating_point and images.numel():
             _arguments.unit_range("images", *(float(v) for v in torch.aminmax(images)))
         if index.dim() == 1 and index.shape[0] != images.shape[0]:
             raise ValueError(f"index: expected one number for each of {images.shape[0]} images, got {index.shape[0]}")

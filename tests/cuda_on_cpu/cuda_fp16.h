@@ -74,7 +74,10 @@ template <class T>
 T __ldg(const T* p) {
   return *p;
 }
-inline int atomicAdd(int* p, int value) { return (*p += value) - value; }
+template <class T>
+T atomicAdd(T* p, T value) {
+  return (*p += value) - value;
+}
 
 using cudaStream_t = void*;
 using cudaError_t = int;
