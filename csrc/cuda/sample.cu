@@ -1,4 +1,4 @@
-#include "../core/plan.h"
+#include "../core/check.h"
 #include "cuda.h"
 #include "device.cuh"
 
@@ -21,6 +21,7 @@ __global__ void sample_kernel(SampleArgs a, Views views) {
 }  // namespace
 
 int sample_cuda(const SampleArgs& args, void* stream) {
+  check(args);
   const int64_t rows = args.view_count * args.images;
   if (rows == 0) return cudaSuccess;
   Views views{};
