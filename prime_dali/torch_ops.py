@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import _arguments
+from . import _arguments, _memory
 from .config import PrimeConfig
 from .plan import Plan
 
@@ -50,7 +50,9 @@ def _apply_fake(
     return images.new_empty((rows, 3, height, width), dtype=out_dtype)
 
 
-def _check_device(argument: str, tensor: torch.Tensor) -> None:
+def _check_tensor(argument: str, tensor: torch.Tensor) -> None:
+    """TypeError or ValueError unless the kernels can read ``tensor``: dense, and on a device that this build has."""
+    _memory.check_tensor(argument, tensor)
     if tensor.device.type == "cpu" or (tensor.device.type == "cuda" and HAS_CUDA):
         return
     if tensor.device.type == "cuda":
@@ -63,10 +65,11 @@ def sample(
 ) -> Plan:
     """:func:`prime_dali.sample` for torch."""
     height, width = _arguments.image_size("size", size)
+    _check_tensor("index", index)
     if index.dtype != torch.int64 or index.dim() != 1:
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
-    _check_device("index", index)
     if isinstance(epoch, torch.Tensor):
+        _memory.check_tensor("epoch", epoch)
         if epoch.dtype != torch.int64 or epoch.dim() > 1 or (epoch.dim() == 1 and epoch.shape != index.shape):
             raise TypeError(
                 f"epoch: expected an int, or int64 [] or [{index.shape[0]}], got {epoch.dtype} {list(epoch.shape)}"
@@ -119,12 +122,12 @@ def apply(
     if not isinstance(plan.rows, torch.Tensor):
         got = type(plan.rows).__name__
         raise TypeError(f"plan: expected a plan of torch tensors, got {got}; use plan.torch(device)")
+    _check_tensor("images", images)
     check_dtype("images", images.dtype)
     single = images.dim() == 3
     batch = images.unsqueeze(0) if single else images
     if batch.dim() != 4 or batch.shape[1] != 3:
         raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
-    _check_device("images", images)
     if images.requires_grad:
         raise ValueError("images: expected no gradient (PRIME is not differentiable), got requires_grad=True")
     size = _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
@@ -146,6 +149,7 @@ def apply(
     if flip is not None:
         if not isinstance(flip, torch.Tensor):
             raise TypeError(f"flip: expected a bool torch.Tensor, got {type(flip).__name__}")
+        _memory.check_tensor("flip", flip)
         if flip.dtype != torch.bool or flip.shape != batch.shape[:1]:
             raise TypeError(f"flip: expected bool [{batch.shape[0]}], got {flip.dtype} {list(flip.shape)}")
         if flip.device != images.device:
