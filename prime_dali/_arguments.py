@@ -91,8 +91,8 @@ def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float,
 
 
 def image_size(argument: str, size: Any) -> tuple[int, int]:
-    """``(height, width)`` as ints, each 8 to 4096 pixels, of a pair (a tuple, a list, torch.Size, an array) or of an int,
-    a square's side; TypeError or ValueError otherwise."""
+    """``(height, width)`` as ints, each 8 to 4096 pixels, of a pair (a tuple, a list, torch.Size, an array) or of an
+    int, a square's side; TypeError or ValueError otherwise."""
     if _index(size) is not None:
         side = integer(argument, size, 8, MAX_SIDE)
         return side, side

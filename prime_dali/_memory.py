@@ -21,7 +21,7 @@ def is_tensor(value: Any) -> bool:
 def numpy_array(argument: str, array: np.ndarray) -> np.ndarray:
     """``array`` as NumPy's own class: memory maps and other subclasses are; TypeError for one with a mask."""
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{argument}: expected an array without a mask, got a MaskedArray; fill it: array.filled(value)")
+        raise TypeError(f"{argument}: expected an array without a mask, got a MaskedArray; call .filled(value)")
     return np.asarray(array)
 
 
@@ -64,7 +64,7 @@ def check_tensor(argument: str, tensor: Any) -> None:
     kind = type(tensor)
     # Those of torch._subclasses are what torch itself traces with.
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and "torch._subclasses" not in kind.__module__:
-        refuse(f"a {kind.__name__}", "pass the plain tensor inside (to_local() of a DTensor, get_data() of a masked one)")
+        refuse(f"a {kind.__name__}", "pass the tensor inside it (to_local() of a DTensor, get_data() of a masked one)")
 
 
 def lendable(argument: str, tensor: Any) -> Any:
@@ -80,8 +80,8 @@ def lendable(argument: str, tensor: Any) -> Any:
 
 
 def from_dlpack(argument: str, array: Any) -> np.ndarray:
-    """An array of the CPU that speaks DLPack, as NumPy and without a copy. bfloat16, which NumPy's reader does not know,
-    comes as the dtype of ``ml_dtypes``."""
+    """An array of the CPU that speaks DLPack, as NumPy and without a copy. bfloat16, which NumPy's reader does not
+    know, comes as the dtype of ``ml_dtypes``."""
     if is_tensor(array):
         import torch
 
@@ -100,5 +100,5 @@ def _bfloat16(argument: str) -> np.dtype:
     try:
         import ml_dtypes
     except ImportError as error:
-        raise ImportError(f"{argument}: bfloat16 in NumPy needs the package ml_dtypes: pip install ml_dtypes") from error
+        raise ImportError(f"{argument}: bfloat16 in NumPy needs ml_dtypes: pip install ml_dtypes") from error
     return np.dtype(ml_dtypes.bfloat16)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _arguments, _arrays, _memory
+from ._memory import address
 from .config import PrimeConfig
 from .plan import Plan
 
@@ -22,7 +23,7 @@ if not _arrays.cpu_supported():
     )
 
 
-def sample(config: PrimeConfig, index: Any, *, size: tuple[int, int], seed: int, epoch: Any, view: Any) -> Plan:
+def sample(config: PrimeConfig, index: Any, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any) -> Plan:
     """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, as ``index`` is."""
     height, width = _arguments.image_size("size", size)
     index, xp = as_array("index", index)
@@ -43,7 +44,7 @@ def sample(config: PrimeConfig, index: Any, *, size: tuple[int, int], seed: int,
     plan = Plan.empty(config, (height, width), index.shape[0], len(views), xp)
     arguments = {
         "law": config.law(height, width), "views": views, "seed": _arguments.seed(seed), "images": index.shape[0],
-        "index": _memory.address(index), "epoch": _memory.address(epoch), "epoch_step": step, "plan": _memory.address(plan.rows),
+        "index": address(index), "epoch": address(epoch), "epoch_step": step, "plan": address(plan.rows),
     }  # fmt: skip
     if xp is np:
         _arrays.sample(arguments)
@@ -85,7 +86,8 @@ def apply(
 
     Raises:
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. On
-            CUDA, pixels outside [0, 1] are not read back and come out as NaN.
+            CUDA, pixels outside [0, 1] are not read back and come out as NaN. A plan on the CPU is always validated
+            (:meth:`Plan.validate`).
         ImportError: A CUDA array without CuPy, or without CUDA in this build.
     """
     if not isinstance(plan, Plan):
@@ -134,7 +136,7 @@ def apply(
         need = _cuda().workspace_bytes(arguments)
         workspace = xp.empty(need, np.uint8)
         stream = xp.cuda.get_current_stream().ptr
-        _cuda().apply({**arguments, "workspace": _memory.address(workspace), "workspace_bytes": need, "stream": stream})
+        _cuda().apply({**arguments, "workspace": address(workspace), "workspace_bytes": need, "stream": stream})
     return out
 
 
@@ -144,10 +146,10 @@ def _apply_arguments(
 ) -> dict[str, Any]:  # fmt: skip
     """What csrc/arrays/arguments.h reads; ``rows`` are the plan's, contiguous. The caller keeps the arrays alive."""
     return {
-        "in": _memory.address(array), "in_type": _dtype_number("array", array.dtype), "in_strides": _strides(array, layout),
-        "out": _memory.address(out), "out_type": _dtype_number("out", out.dtype), "out_strides": _strides(out, out_layout),
-        "plan": _memory.address(rows), "rows": rows.shape[0], "images": plan.batch, "height": plan.size[0],
-        "width": plan.size[1], "flip": 0 if flip is None else _memory.address(flip), "shape": plan.shape, "mean": mean,
+        "in": address(array), "in_type": _dtype_number("array", array.dtype), "in_strides": _strides(array, layout),
+        "out": address(out), "out_type": _dtype_number("out", out.dtype), "out_strides": _strides(out, out_layout),
+        "plan": address(rows), "rows": rows.shape[0], "images": plan.batch, "height": plan.size[0],
+        "width": plan.size[1], "flip": 0 if flip is None else address(flip), "shape": plan.shape, "mean": mean,
         "scale": scale,
     }  # fmt: skip
 

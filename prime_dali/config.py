@@ -30,8 +30,8 @@ _VARIANTS: dict[str, tuple[bool, bool, str, str]] = {
 class PrimeConfig:
     """The distributions of PRIME (Modas et al., ECCV 2022). The defaults are the ``imagenet`` preset.
 
-    Amplitudes (``alpha``, ``spectral_std_max``, ``color_variance_max``, ``noise_std``) go from 0 to 1e6, so that no strength
-    leaves what float32 holds. NumPy's numbers are taken too, and kept as Python's.
+    ``alpha``, standard deviations and variances go from 0 to 1e6, so no strength leaves what float32 holds. NumPy's
+    numbers are taken too, and kept as Python's.
 
     Attributes:
         primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: nothing

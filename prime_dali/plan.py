@@ -16,7 +16,7 @@ from .config import MAX_CHAINS, MAX_COLOR_CUT, MAX_DEPTH, MAX_FILTER_SIZE, MAX_S
 IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
 NAMES = ("identity", *PRIMITIVES)
 MAX_STRENGTH = 1e20  # csrc/core/plan.h
-WEIGHT_TOLERANCE = 1 / 512
+_MAX_WEIGHT = 1 + 1 / 512  # with the tolerance there
 _LIMITS = {
     "chains": (1, MAX_CHAINS), "depth": (1, MAX_DEPTH), "filter_size": (1, MAX_FILTER_SIZE),
     "max_cut": (0, MAX_SPATIAL_CUT), "max_band": (0, MAX_COLOR_CUT), "views": (1, _arguments.MAX_VIEWS),
@@ -29,9 +29,9 @@ class Plan:
 
     Row ``r`` of the plan makes output ``r`` from image ``r % batch``; a plan of several views holds the rows of the
     first view, then those of the second, and so on. The fields below are views of ``rows`` (torch, NumPy or CuPy, like
-    ``rows``), so they can be read and edited in place. A plan that no draw could have made is refused where it is applied
-    on the CPU, see :meth:`validate`. On a GPU nobody reads it back: there what it does to an image cannot be told, and comes
-    out as NaN, in uint8 as black.
+    ``rows``), so they can be read and edited in place. A plan that no draw could have made is refused where it is
+    applied on the CPU, see :meth:`validate`. On a GPU it is not read back: an image with such a slot comes out as NaN,
+    in uint8 as black, and weights are taken as they are.
 
     Attributes:
         rows: int32 ``[views * batch, words]``; layout in csrc/core/plan.h.
@@ -94,9 +94,9 @@ class Plan:
     def validate(self) -> None:
         """Raise unless a draw could have made every row; for a plan on a GPU, wait for it.
 
-        Weights are >= 0 and sum to 1 within 1/512, half a step of 8 bits; primitives are 0 to 4; strengths 0 to 1e20;
-        spatial cuts at most ``max_cut``; color bands lie within 1 to 1024 and hold at most ``max_band`` frequencies. What is
-        applied on the CPU, also under ``torch.compile``, is validated there.
+        Weights are >= 0 and sum to 1 within 1/512, half a step of 8 bits; primitives are known; strengths 0 to 1e20;
+        spatial cuts at most ``max_cut``; color bands lie within 1 to 1024 and hold at most ``max_band`` frequencies.
+        What is applied on the CPU, also under ``torch.compile``, is validated there.
 
         Raises:
             ValueError: The message names the row, the slot and what it holds.
@@ -121,7 +121,7 @@ class Plan:
         cls,
         slots: Sequence[Sequence[Sequence[tuple[str, float] | tuple[str, float, int] | tuple[str, float, int, int]]]],
         *,
-        size: tuple[int, int],
+        size: int | Sequence[int],
         weights: Sequence[Sequence[float]] | None = None,
         filter_size: int = 3,
         seed: int = 0,
@@ -133,36 +133,36 @@ class Plan:
                 ``("spatial", strength, cut)`` and ``("color", strength, first, last)``. Shorter chains are filled
                 with the identity. Strengths as :attr:`strength`.
             size: ``(height, width)`` of the images, or an int.
-            weights: Per image, ``lambda_0 .. lambda_n``, each >= 0 and their sum 1 within 1/512; default: the chains alone,
-                equally.
+            weights: Per image, ``lambda_0 .. lambda_n``, each >= 0 and their sum 1 within 1/512; default: the chains
+                alone, equally.
             filter_size: Side of the spectral filter.
             seed: Names the random streams: image ``i`` uses index ``i`` of this seed. An int of 64 bits.
 
         Raises:
-            TypeError, ValueError: An unknown primitive, a strength, cut, band or weight outside its range, or sizes that do
-                not fit each other.
+            TypeError, ValueError: An unknown primitive, a strength, cut, band or weight outside its range, or sizes
+                that do not fit each other.
         """
         seed = _arguments.seed(seed)
         chains = max((len(image) for image in slots), default=1) or 1
         depth = max((len(chain) for image in slots for chain in image), default=1) or 1
         rows = np.zeros((len(slots), row_words(chains, depth)), np.int32)
-        plan = cls(rows, size, chains, depth, filter_size, max_cut=0, max_band=0)
+        plan = cls(rows, _arguments.image_size("size", size), chains, depth, filter_size, max_cut=0, max_band=0)
         for r, image in enumerate(slots):
             plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
-                for j, (name, strength, *numbers) in enumerate(chain):
+                for j, (name, strength, *integers) in enumerate(chain):
                     at = f"slots[{r}][{i}][{j}]"
                     if name not in NAMES:
                         raise ValueError(_arguments.unknown(at, name, NAMES))
                     wanted = {"spatial": 1, "color": 2}.get(name, 0)
-                    if len(numbers) != wanted:
-                        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {numbers}")
+                    if len(integers) != wanted:
+                        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {integers}")
                     first, last = 0, 0
                     if name == "spatial":
-                        last = _arguments.integer(f"{at}: cut", numbers[0], 2, MAX_SPATIAL_CUT)
+                        last = _arguments.integer(f"{at}: cut", integers[0], 2, MAX_SPATIAL_CUT)
                     elif name == "color":
-                        last = _arguments.integer(f"{at}: last frequency", numbers[1], 1, MAX_COLOR_CUT)
-                        first = _arguments.integer(f"{at}: first frequency", numbers[0], 1, last)
+                        last = _arguments.integer(f"{at}: last frequency", integers[1], 1, MAX_COLOR_CUT)
+                        first = _arguments.integer(f"{at}: first frequency", integers[0], 1, last)
                     plan.primitive[r, i, j] = NAMES.index(name)
                     plan.strength[r, i, j] = _arguments.amplitude(f"{at}: strength", strength, MAX_STRENGTH)
                     plan.first[r, i, j], plan.last[r, i, j] = first, last
@@ -172,7 +172,7 @@ class Plan:
         for r, numbers in enumerate(given):
             if len(numbers) != chains + 1:
                 raise ValueError(f"weights[{r}]: expected {chains + 1} numbers, got {len(numbers)}")
-            plan.weights[r] = [_arguments.amplitude(f"weights[{r}]", number, 1 + WEIGHT_TOLERANCE) for number in numbers]
+            plan.weights[r] = [_arguments.amplitude(f"weights[{r}]", weight, _MAX_WEIGHT) for weight in numbers]
         cuts = plan.last[plan.primitive == SPATIAL]
         bands = (plan.last - plan.first + 1)[plan.primitive == COLOR]
         built = dataclasses.replace(plan, max_cut=int(cuts.max(initial=0)), max_band=int(bands.max(initial=0)))

@@ -61,7 +61,7 @@ def _check_tensor(argument: str, tensor: torch.Tensor) -> None:
 
 
 def sample(
-    config: PrimeConfig, index: torch.Tensor, *, size: tuple[int, int], seed: int, epoch: Any, view: Any
+    config: PrimeConfig, index: torch.Tensor, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any
 ) -> Plan:
     """:func:`prime_dali.sample` for torch."""
     height, width = _arguments.image_size("size", size)
@@ -113,7 +113,8 @@ def apply(
     Raises:
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. Pixel
             values are checked on the CPU; on CUDA and under ``torch.compile``, where reading them back would wait for
-            the device, a pixel outside [0, 1] comes out as NaN.
+            the device, a pixel outside [0, 1] comes out as NaN. A plan on the CPU is always validated
+            (:meth:`Plan.validate`).
     """
     if not isinstance(images, torch.Tensor):
         raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")

@@ -244,10 +244,28 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
     scaled.build()
     np.testing.assert_array_equal(run_once(scaled), IMAGES[:4])
     for arguments, message in (
-        ({"alpha": -1.0}, "alpha: expected a number from 0, got -1 for image 0"),
+        ({"alpha": -1.0}, r"alpha: expected 0 to 1e\+06, got -1"),
+        ({"alpha": 1e7}, r"alpha: expected 0 to 1e\+06, got 1e\+07"),
+        ({"epoch": -1}, "epoch: expected 0 to 4294967295, got -1"),
+        ({"epoch": 2**32}, "epoch: expected 0 to 4294967295, got 4294967296"),
         ({"view": [-2]}, "view: expected -1 .* got -2"),
         ({"law": [1.0]}, "law: expected 21 numbers"),
+        ({"law": [1e30] * 21}, "law: chains: expected 1 to 255, got 1e\\+30"),
         ({"plan_shape": [1]}, "plan_shape: expected 5 numbers"),
+        *(
+            ({"plan_shape": shape}, message)
+            for shape, message in (
+                (
+                    [2, 3, 3, 500, 20],
+                    "law, plan_shape: expected those of one configuration, got a law of 3 chains of depth 3",
+                ),
+                ([3, 2, 3, 500, 20], "law, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 499, 20], "law, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 500, 19], "law, plan_shape: expected those of one configuration"),
+                ([3, 3, 0, 500, 20], "filter_size: expected 1 to 31, got 0"),
+                ([3, 3, 3, 5000, 20], "max_cut: expected 0 to 4094, got 5000"),
+            )
+        ),
         ({"mean": [0.5]}, "mean, std: expected three numbers each, or none, got 1 and 0"),
         ({"std": [0.5, 0.5, 0.0], "mean": [0.5] * 3}, "std: expected positive numbers, got 0"),
         ({"dtype": types.INT32}, "dtype: expected UINT8, FLOAT16 or FLOAT"),

@@ -70,17 +70,17 @@ def test_direct_calls_of_the_operators_are_checked_too() -> None:
     plan = prime_dali.sample("cifar", torch.arange(2), size=SIZE)
     images = make_images(2, *SIZE)
     apply = torch.ops.prime_dali.apply
-    with pytest.raises(RuntimeError, match="whole number of rows"):
+    with pytest.raises(ValueError, match="plan: expected 1 to 16 rows for each of 3 images, got 2 rows"):
         apply(make_images(3, *SIZE), plan.rows, None, plan.shape, torch.float32, [], [], False)
-    with pytest.raises(RuntimeError, match="filter size: odd"):
+    with pytest.raises(ValueError, match="filter_size: expected an odd number, got 4"):
         apply(images, plan.rows, None, [3, 3, 4, 100, 10], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="words of a row"):
         apply(images, plan.rows, None, [2, 3, 3, 100, 10], torch.float32, [], [], False)
-    with pytest.raises(RuntimeError, match="shape: chains, depth"):
+    with pytest.raises(ValueError, match="plan_shape: expected 5 numbers, got 2"):
         apply(images, plan.rows, None, [3, 3], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="flip: contiguous bool"):
         apply(images, plan.rows, torch.zeros(3, dtype=torch.bool), plan.shape, torch.float32, [], [], False)
-    with pytest.raises(RuntimeError, match="law: as many numbers"):
+    with pytest.raises(ValueError, match="law: expected 21 numbers, got 1"):
         torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), 0, [0], [1.0])
 
 

@@ -44,6 +44,8 @@ inline void check_address(const char* name, const void* address, uintptr_t align
   require(a != 0 && a % alignment == 0, name, ": expected an address that is a multiple of ", alignment, ", got ", a);
 }
 
+static_assert(kLawFields == 21, "every field of a Law is checked here");
+
 // All but height and width, which fn.prime.augment sets image by image.
 inline void check(const Law& law) {
   check_whole("law: chains", law.chains, 1, kMaxChains);
@@ -151,7 +153,7 @@ inline void check_rows(const int32_t* plan, int64_t rows, const ApplyArgs& a) {
       for (int j = 0; j < a.depth; ++j) {
         const Slot s = row.slot(c, j);
         require(valid(s, a.max_cut, a.max_band), "plan: row ", r, ", chain ", c, ", slot ", j,
-                ": expected a primitive of 0 to 4, strength 0 to ", kMaxStrength, ", a spatial cut (last) of 1 to ",
+                ": expected a known primitive, a strength of 0 to ", kMaxStrength, ", a spatial cut (last) of 1 to ",
                 a.max_cut, ", a color band first to last of at most ", a.max_band, " frequencies from 1 to ",
                 kMaxColorCut, "; got primitive ", s.primitive, ", strength ", s.strength, ", first ", s.first,
                 ", last ", s.last);

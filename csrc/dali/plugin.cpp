@@ -117,18 +117,17 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     if (!this->spec_.HasTensorArgument(name)) return std::vector<T>(images, this->spec_.template GetArgument<T>(name));
     const auto& given = ws.ArgumentInput(name);
     std::vector<T> values(images);
-    const bool whole = std::is_integral_v<T>;
-    DALI_ENFORCE(!whole || given.type() != DALI_FLOAT, make_string(name, ": expected integers, got ", given.type()));
+    const DALIDataType type = given.type();
+    DALI_ENFORCE(!std::is_integral_v<T> ||
+                     (type != DALI_FLOAT && type != DALI_UINT64 && (type != DALI_BOOL || name == std::string("flip"))),
+                 make_string(name, ": expected integers that int64 holds, got ", type));
     for (int i = 0; i < images; ++i) {
       DALI_ENFORCE(volume(given.tensor_shape(i)) == 1,
                    make_string(name, ": expected one number an image, got shape ", given.tensor_shape(i)));
-      TYPE_SWITCH(
-          given.type(), type2id, Given,
-          (bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float),
-          (const Given value = *static_cast<const Given*>(given.raw_tensor(i)); values[i] = static_cast<T>(value);
-           DALI_ENFORCE(!whole || (values[i] < 0) == (value < Given{}),
-                        make_string(name, ": expected what int64 holds, got ", value));),
-          (DALI_FAIL(make_string(name, ": expected numbers, got ", given.type()));));
+      TYPE_SWITCH(type, type2id, Given,
+                  (bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float),
+                  (values[i] = static_cast<T>(*static_cast<const Given*>(given.raw_tensor(i)));),
+                  (DALI_FAIL(make_string(name, ": expected numbers, got ", type));));
     }
     return values;
   }
