@@ -6,7 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +153,37 @@ def test_without_an_index_draws_differ_between_batches_and_repeat_between_runs(d
     assert not np.array_equal(first[0][0], other[0][0])
 
 
+@pytest.mark.parametrize("mode", ["native", "cupy", "dlpack"])
+def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> None:
+    """Of any type that int64 holds; fractions and numbers past the range are refused alike."""
+
+    def augmented(index: Callable, epoch: Callable) -> np.ndarray:
+        @pipeline_def(batch_size=4, num_threads=1, device_id=None)
+        def pipeline():
+            image, *numbers = fn.external_source(
+                lambda s: (IMAGES[s.idx_in_epoch], index(s.idx_in_epoch), epoch(s.idx_in_epoch)), num_outputs=3,
+                batch=False,
+            )  # fmt: skip
+            return prime_dali.dali.prime(image, "cifar", index=numbers[0], epoch=numbers[1], mode=mode)
+
+        built = pipeline()
+        built.build()
+        return np.stack([np.array(out) for out in built.run()[0]])
+
+    plan = prime_dali.sample("cifar", np.arange(4), size=SIZE, epoch=np.arange(4))
+    expected = prime_dali.arrays.apply(IMAGES[:4], plan, layout="NHWC")
+    for index, epoch in ((np.int64, np.int64), (np.uint8, np.int16), (np.int32, np.uint32)):
+        np.testing.assert_array_equal(augmented(index, epoch), expected)
+    for index, epoch, message in (
+        (np.float32, np.int64, "index: expected integers that int64 holds"),
+        (np.int64, np.uint64, "epoch: expected integers that int64 holds"),
+        (np.int64, lambda i: np.int64(2**32), "epoch: expected 0 to 4294967295, got 4294967296"),
+        (np.int64, lambda i: np.int64(-1), "epoch: expected 0 to 4294967295, got -1"),
+    ):
+        with pytest.raises((RuntimeError, ValueError), match=message):
+            augmented(index, epoch)
+
+
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"config": "imagnet"}, ValueError, "did you mean 'imagenet'"),
     ({"views": 2}, ValueError, "views: expected 1 or 3"),
@@ -271,7 +302,7 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
         ({"dtype": types.INT32}, "dtype: expected UINT8, FLOAT16 or FLOAT"),
         ({"output_layout": "WHC"}, "output_layout: expected HWC or CHW, got WHC"),
     ):
-        with pytest.raises(RuntimeError, match=message):
+        with pytest.raises((RuntimeError, ValueError), match=message):
             run_once(pipeline(arguments))
 
 

@@ -87,7 +87,9 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       const auto [channels, height, width] =
           layout_ == "HWC" ? std::tuple(s[2], s[0], s[1]) : std::tuple(s[0], s[1], s[2]);
       DALI_ENFORCE(channels == 3, make_string("images: expected 3 channels, got ", channels, " in image ", i));
-      check_size(height, width);
+      DALI_ENFORCE(height >= kMinSide && height <= kMaxSide && width >= kMinSide && width <= kMaxSide,
+                   make_string("images: expected ", kMinSide, " to ", kMaxSide, " pixels, got ", height, " x ", width,
+                               " in image ", i));
       sizes_[i] = {static_cast<int>(height), static_cast<int>(width)};
       if (channels_last_)
         shape.set_tensor_shape(i, TensorShape<>{height, width, 3});
