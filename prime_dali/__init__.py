@@ -12,6 +12,7 @@ they are first used.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import reference
@@ -30,7 +31,7 @@ def sample(
     config: PrimeConfig | str,
     index: Any,
     *,
-    size: tuple[int, int],
+    size: int | Sequence[int],
     seed: int = 0,
     epoch: Any = 0,
     view: Any = 0,
@@ -44,9 +45,10 @@ def sample(
         config: The distributions, or the name of a preset.
         index: int64 ``[N]``, each image's own number in the data set: torch (CPU or CUDA), NumPy or CuPy. The plan lies
             where the index lies.
-        size: ``(height, width)`` of the images, 8 to 4096 pixels.
+        size: ``(height, width)`` of the images, 8 to 4096 pixels: any pair of ints, or an int for squares.
         seed: The run's seed, an int of 64 bits.
-        epoch: An int from 0, or int64 ``[]`` or ``[N]`` like ``index`` (so that a captured CUDA graph can change it).
+        epoch: An int from 0 to 4294967295, or int64 ``[]`` or ``[N]`` like ``index`` (so that a captured CUDA graph can
+            change it). Arrays on a GPU are not read back: there only the low 32 bits count.
         view: A number from 0, or ``"clean"`` for the image as it is, or several of them: one augmented image each,
             ``("clean", 0, 1)`` for the Jensen-Shannon loss.
 
@@ -54,7 +56,8 @@ def sample(
         A :class:`Plan` for ``len(view) * N`` augmented images.
 
     Raises:
-        TypeError, ValueError: The message names the argument, what was expected and what came.
+        TypeError, ValueError: The message names the argument, what was expected and what came. Ints may be NumPy's,
+            arrays of shape [] included; bools are none.
     """
     config = as_config(config)
     torch = sys.modules.get("torch")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-MAX_SIDE = 4096  # pixels
+MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
 MAX_VIEWS = 16
 CLEAN = "clean"
 
@@ -21,28 +23,48 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
 
 
 def integer(argument: str, value: Any, low: int, high: int) -> int:
-    """``value`` if it is an int in ``[low, high]``; TypeError or ValueError otherwise. A bool is not an int here."""
-    if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "__index__")):
+    """``value`` as an int in ``[low, high]``; TypeError or ValueError otherwise. NumPy's integers and integer arrays of
+    shape [] are ints too; a bool is not. A symbolic int of torch stays one."""
+    number = _index(value)
+    if number is None:
         raise TypeError(f"{argument}: expected an int, got {type(value).__name__} ({value!r})")
-    number = value if isinstance(value, int) or _symbolic(value) else value.__index__()
     if not low <= number <= high:
         raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
     return number
 
 
-def _symbolic(value: Any) -> bool:
-    """Whether ``value`` is a size that torch.export keeps open, which can be compared, but has no value yet."""
-    return type(value).__name__ == "SymInt"
+def _index(value: Any) -> Any:
+    """The int that ``value`` is, or None."""
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else value
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.SymInt):
+        return value
+    if getattr(value, "ndim", 0) != 0 or "bool" in str(getattr(value, "dtype", "")):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
-def amplitude(argument: str, value: Any) -> float:
-    """``value`` as a float if it is a finite number >= 0; TypeError or ValueError otherwise."""
+def amplitude(argument: str, value: Any, high: float = math.inf) -> float:
+    """``value`` as a float if it is a finite number from 0 to ``high``; TypeError or ValueError otherwise."""
     if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
         raise TypeError(f"{argument}: expected a number, got {type(value).__name__} ({value!r})")
-    number = float(value)
+    number = _float(value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"{argument}: expected a finite number >= 0, got {value!r}")
+    if number > high:
+        raise ValueError(f"{argument}: expected 0 to {high:g}, got {value!r}")
     return number
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an int that float64 does not hold
+        return math.inf
 
 
 def interval(argument: str, value: Any, high: float) -> tuple[float, float]:
@@ -59,7 +81,7 @@ def interval(argument: str, value: Any, high: float) -> tuple[float, float]:
 def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float, float, float]:
     """``value`` as three finite floats, one per channel; TypeError or ValueError otherwise."""
     try:
-        numbers = tuple(float(v) for v in value)
+        numbers = tuple(_float(v) for v in value)
     except TypeError:
         raise TypeError(f"{argument}: expected three numbers, one per channel, got {value!r}") from None
     if len(numbers) != 3 or not all(math.isfinite(v) and (v > 0 or not positive) for v in numbers):
@@ -69,10 +91,16 @@ def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float,
 
 
 def image_size(argument: str, size: Any) -> tuple[int, int]:
-    """``(height, width)`` as ints, each 8 to 4096 pixels; TypeError or ValueError otherwise."""
-    if not isinstance(size, (tuple, list)) or len(size) != 2:
-        raise TypeError(f"{argument}: expected (height, width), got {size!r}")
-    return integer(f"{argument}: height", size[0], 8, MAX_SIDE), integer(f"{argument}: width", size[1], 8, MAX_SIDE)
+    """``(height, width)`` as ints, each 8 to 4096 pixels, of a pair (a tuple, a list, torch.Size, an array) or of an
+    int, a square's side; TypeError or ValueError otherwise."""
+    if _index(size) is not None:
+        side = integer(argument, size, MIN_SIDE, MAX_SIDE)
+        return side, side
+    if not (isinstance(size, (tuple, list)) or getattr(size, "ndim", 0) == 1) or len(size) != 2:
+        raise TypeError(f"{argument}: expected (height, width) or an int, got {size!r}")
+    return integer(f"{argument}: height", size[0], MIN_SIDE, MAX_SIDE), integer(
+        f"{argument}: width", size[1], MIN_SIDE, MAX_SIDE
+    )
 
 
 def odd(argument: str, value: Any, high: int) -> int:
@@ -102,14 +130,16 @@ def unit_range(argument: str, low: float, high: float) -> None:
 
 def training_views(views: Any) -> Any:
     """What :func:`prime_dali.sample` takes as ``view`` for 1 view, or for the 3 of the Jensen-Shannon loss."""
-    if views not in (1, 3):
+    number = _index(views)
+    if number not in (1, 3):
         raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
-    return 0 if views == 1 else (CLEAN, 0, 1)
+    return 0 if number == 1 else (CLEAN, 0, 1)
 
 
 def views(view: Any) -> list[int]:
     """``view`` of :func:`prime_dali.sample` as the numbers that the kernels take; -1 is the clean image."""
-    wanted = list(view) if isinstance(view, (tuple, list)) else [view]
+    several = isinstance(view, (tuple, list, range)) or getattr(view, "ndim", 0) == 1
+    wanted = list(view) if several else [view]
     if not 1 <= len(wanted) <= MAX_VIEWS:
         raise ValueError(f"view: expected 1 to {MAX_VIEWS} views, got {len(wanted)}")
     return [-1 if isinstance(v, str) and v == CLEAN else integer("view", v, 0, 2**32 - 1) for v in wanted]

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from . import _arguments, _arrays
+from . import _arguments, _arrays, _memory
+from ._memory import address
 from .config import PrimeConfig
 from .plan import Plan
 
@@ -22,15 +23,15 @@ if not _arrays.cpu_supported():
     )
 
 
-def sample(config: PrimeConfig, index: Any, *, size: tuple[int, int], seed: int, epoch: Any, view: Any) -> Plan:
+def sample(config: PrimeConfig, index: Any, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any) -> Plan:
     """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, as ``index`` is."""
     height, width = _arguments.image_size("size", size)
     index, xp = as_array("index", index)
     if index.dtype != np.int64 or index.ndim != 1:
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
     index = xp.ascontiguousarray(index)
-    if isinstance(epoch, int) and not isinstance(epoch, bool):
-        epoch = xp.full((), _arguments.epoch(epoch), np.int64)
+    if not _is_array(epoch) or (isinstance(epoch, np.ndarray) and epoch.ndim == 0):
+        step, epoch = 0, xp.full(1, _arguments.epoch(epoch), np.int64)
     else:
         epoch, other = as_array("epoch", epoch)
         if epoch.dtype != np.int64 or epoch.shape not in ((), index.shape):
@@ -38,12 +39,12 @@ def sample(config: PrimeConfig, index: Any, *, size: tuple[int, int], seed: int,
             raise TypeError(f"epoch: expected an int, or int64 [] or {list(index.shape)}, got {got}")
         if other is not xp:
             raise ValueError(f"epoch: expected {xp.__name__} like index, got {other.__name__}")
-        epoch = xp.ascontiguousarray(epoch)
+        step, epoch = epoch.ndim, xp.ascontiguousarray(epoch)  # which makes [1] of []
     views = _arguments.views(view)
     plan = Plan.empty(config, (height, width), index.shape[0], len(views), xp)
     arguments = {
         "law": config.law(height, width), "views": views, "seed": _arguments.seed(seed), "images": index.shape[0],
-        "index": _address(index), "epoch": _address(epoch), "epoch_step": epoch.ndim, "plan": _address(plan.rows),
+        "index": address(index), "epoch": address(epoch), "epoch_step": step, "plan": address(plan.rows),
     }  # fmt: skip
     if xp is np:
         _arrays.sample(arguments)
@@ -70,7 +71,8 @@ def apply(
     Args:
         array: ``[N, 3, H, W]`` or ``[N, H, W, 3]`` as ``layout`` says, any strides; uint8 in 0..255, or float16,
             bfloat16 (of ml_dtypes) or float32 in [0, 1]. NumPy, CuPy, or an object with ``__cuda_array_interface__``
-            or ``__dlpack__`` (JAX, torch), read without a copy.
+            or ``__dlpack__`` (JAX, torch), read without a copy; elements that do not lie at multiples of their size (a
+            field of a packed record) are copied first.
         plan: From :func:`prime_dali.sample` with an index on the same device, for N images of this size.
         layout: Axes of ``array``: ``"NCHW"`` or ``"NHWC"``.
         out_layout: Axes of the result. None: ``layout``.
@@ -84,7 +86,8 @@ def apply(
 
     Raises:
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. On
-            CUDA, pixels outside [0, 1] are not read back and come out as NaN.
+            CUDA, pixels outside [0, 1] are not read back and come out as NaN. A plan on the CPU is always validated
+            (:meth:`Plan.validate`).
         ImportError: A CUDA array without CuPy, or without CUDA in this build.
     """
     if not isinstance(plan, Plan):
@@ -122,7 +125,7 @@ def apply(
     shape = [plan.views * batch, 0, 0, 0]
     for axis, side in zip(_image_axes(out_layout)[1:], (3, height, width), strict=True):
         shape[axis] = side
-    rows = xp.ascontiguousarray(plan.rows)
+    rows = xp.ascontiguousarray(_memory.aligned(plan.rows, xp))
     out = xp.empty(shape, out_dtype)
     arguments = _apply_arguments(array, layout, out, out_layout, plan, rows, flip, means, scales)
     if xp is np:
@@ -133,7 +136,7 @@ def apply(
         need = _cuda().workspace_bytes(arguments)
         workspace = xp.empty(need, np.uint8)
         stream = xp.cuda.get_current_stream().ptr
-        _cuda().apply({**arguments, "workspace": _address(workspace), "workspace_bytes": need, "stream": stream})
+        _cuda().apply({**arguments, "workspace": address(workspace), "workspace_bytes": need, "stream": stream})
     return out
 
 
@@ -143,10 +146,10 @@ def _apply_arguments(
 ) -> dict[str, Any]:  # fmt: skip
     """What csrc/arrays/arguments.h reads; ``rows`` are the plan's, contiguous. The caller keeps the arrays alive."""
     return {
-        "in": _address(array), "in_type": _dtype_number("array", array.dtype), "in_strides": _strides(array, layout),
-        "out": _address(out), "out_type": _dtype_number("out", out.dtype), "out_strides": _strides(out, out_layout),
-        "plan": _address(rows), "rows": rows.shape[0], "images": plan.batch, "height": plan.size[0],
-        "width": plan.size[1], "flip": 0 if flip is None else _address(flip), "shape": plan.shape, "mean": mean,
+        "in": address(array), "in_type": _dtype_number("array", array.dtype), "in_strides": _strides(array, layout),
+        "out": address(out), "out_type": _dtype_number("out", out.dtype), "out_strides": _strides(out, out_layout),
+        "plan": address(rows), "rows": rows.shape[0], "images": plan.batch, "height": plan.size[0],
+        "width": plan.size[1], "flip": 0 if flip is None else address(flip), "shape": plan.shape, "mean": mean,
         "scale": scale,
     }  # fmt: skip
 
@@ -158,22 +161,32 @@ def require_cuda(argument: str) -> None:
 
 
 def as_array(argument: str, array: Any) -> tuple[Any, Any]:
-    """``array`` as NumPy or CuPy without a copy, and that module."""
+    """``array`` as NumPy or CuPy, and that module; without a copy where :func:`_memory.aligned` makes none."""
     if isinstance(array, np.ndarray):
-        return array, np
+        return _memory.aligned(_memory.numpy_array(argument, array), np), np
+    if _memory.is_tensor(array):
+        array = _memory.lendable(argument, array)
+        if array.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"{argument}: expected memory of the CPU or of CUDA, got a tensor on {array.device}")
     if hasattr(array, "__cuda_array_interface__"):
-        return _cupy(argument).asarray(array), _cupy(argument)
+        xp = _cupy(argument)
+        return _memory.aligned(xp.asarray(array), xp), xp
     if hasattr(array, "__dlpack_device__"):
         kind = array.__dlpack_device__()[0]
         if kind == 1:  # kDLCPU
-            return np.from_dlpack(array), np
+            return _memory.aligned(_memory.from_dlpack(argument, array), np), np
         if kind == 2:  # kDLCUDA
-            return _cupy(argument).from_dlpack(array), _cupy(argument)
+            xp = _cupy(argument)
+            return _memory.aligned(xp.from_dlpack(array), xp), xp
         raise ValueError(f"{argument}: expected memory of the CPU or of CUDA, got DLPack device type {kind}")
     raise TypeError(
         f"{argument}: expected NumPy, CuPy, or an object with DLPack or the CUDA array interface, "
         f"got {type(array).__name__}"
     )
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__dlpack_device__") or hasattr(value, "__cuda_array_interface__")
 
 
 def _cupy(argument: str) -> Any:
@@ -193,10 +206,6 @@ def _cuda() -> Any:
     except ImportError as error:
         raise ImportError("prime_dali was built without CUDA; see prime-dali doctor") from error
     return _arrays_cuda
-
-
-def _address(array: Any) -> int:
-    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
 def _image_axes(layout: str) -> list[int]:

@@ -15,6 +15,8 @@ BLENDS = ("dirichlet", "beta", "none")
 MAX_SPATIAL_CUT = 4094
 MAX_COLOR_CUT = 1024
 MAX_FILTER_SIZE = 31
+MAX_CHAINS = MAX_DEPTH = 255
+MAX_AMPLITUDE = 1e6  # csrc/core/plan.h says why
 
 # What each mixing implies where a field is None: (include_identity, random_depth, spatial_law, blend).
 _VARIANTS: dict[str, tuple[bool, bool, str, str]] = {
@@ -28,6 +30,9 @@ _VARIANTS: dict[str, tuple[bool, bool, str, str]] = {
 class PrimeConfig:
     """The distributions of PRIME (Modas et al., ECCV 2022). The defaults are the ``imagenet`` preset.
 
+    ``alpha``, standard deviations and variances go from 0 to 1e6, so no strength leaves what float32 holds. NumPy's
+    numbers are taken too, and kept as Python's.
+
     Attributes:
         primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: nothing
             ever happens to an image.
@@ -38,7 +43,7 @@ class PrimeConfig:
             the clean image and the chains. ``"official"``: what the published code and weights use: slots draw from the
             primitives alone, depth U{1..m} per chain, Dirichlet weights over the chains times ``b ~ Beta(1, 1)``,
             ``1 - b`` for the clean image, arcsine laws. ``"none"``: one chain, no blend with the clean image.
-        alpha: Scale of every amplitude, >= 0: standard deviations, displacements and (squared) color variance. 0 gives
+        alpha: Scale of every amplitude: standard deviations, displacements and (squared) color variance. 0 gives
             back the input exactly.
         spectral_size: Side of the random filter, odd, 1 to 31 pixels.
         spectral_std_max: Standard deviation of the filter's entries is U(0, this).
@@ -98,22 +103,20 @@ class PrimeConfig:
         for name in ("include_identity", "random_depth"):
             if not isinstance(getattr(self, name), (bool, type(None))):
                 raise TypeError(f"{name}: expected True, False or None, got {getattr(self, name)!r}")
-        _arguments.integer("width", self.width, 1, 255)
-        _arguments.integer("depth", self.depth, 1, 255)
         _arguments.odd("spectral_size", self.spectral_size, MAX_FILTER_SIZE)
-        _arguments.integer("spatial_cut_max", self.spatial_cut_max, 3, MAX_SPATIAL_CUT)
-        _arguments.integer("color_cut_max", self.color_cut_max, 1, MAX_COLOR_CUT)
-        if self.spatial_cut is not None:
-            _arguments.integer("spatial_cut", self.spatial_cut, 2, MAX_SPATIAL_CUT)
-        if self.color_cut is not None:
-            _arguments.integer("color_cut", self.color_cut, 1, MAX_COLOR_CUT)
-        if self.color_band is not None:
-            _arguments.integer("color_band", self.color_band, 1, MAX_COLOR_CUT)
-        for name in ("alpha", "spectral_std_max", "color_variance_max"):
-            _arguments.amplitude(name, getattr(self, name))
-        if self.noise_std is not None:
-            _arguments.amplitude("noise_std", self.noise_std)
-        elif "noise" in self.primitives:
+        for name, low, high in (
+            ("width", 1, MAX_CHAINS), ("depth", 1, MAX_DEPTH), ("spectral_size", 1, MAX_FILTER_SIZE),
+            ("spatial_cut_max", 3, MAX_SPATIAL_CUT), ("color_cut_max", 1, MAX_COLOR_CUT),
+            ("spatial_cut", 2, MAX_SPATIAL_CUT), ("color_cut", 1, MAX_COLOR_CUT), ("color_band", 1, MAX_COLOR_CUT),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None or name not in ("spatial_cut", "color_cut", "color_band"):
+                object.__setattr__(self, name, _arguments.integer(name, value, low, high))
+        for name in ("alpha", "spectral_std_max", "color_variance_max", "noise_std"):
+            value = getattr(self, name)
+            if value is not None or name != "noise_std":
+                object.__setattr__(self, name, _arguments.amplitude(name, value, MAX_AMPLITUDE))
+        if self.noise_std is None and "noise" in self.primitives:
             raise ValueError("noise_std: expected a number when 'noise' is among the primitives, got None")
         # Not a cached property: torch.compile cannot trace the lock that Python 3.10 and 3.11 have there.
         object.__setattr__(self, "_law", self._law_of_all_sizes())

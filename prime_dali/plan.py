@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _arguments, random
-from .config import MAX_COLOR_CUT, MAX_FILTER_SIZE, MAX_SPATIAL_CUT, PRIMITIVES, PrimeConfig
+from . import _arguments, _arrays, _memory, random
+from .config import MAX_CHAINS, MAX_COLOR_CUT, MAX_DEPTH, MAX_FILTER_SIZE, MAX_SPATIAL_CUT, PRIMITIVES, PrimeConfig
 
 IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
 NAMES = ("identity", *PRIMITIVES)
+MAX_STRENGTH = 1e20  # csrc/core/plan.h
+_MAX_WEIGHT = 1 + 1 / 512  # with the tolerance there
+_LIMITS = {
+    "chains": (1, MAX_CHAINS), "depth": (1, MAX_DEPTH), "filter_size": (1, MAX_FILTER_SIZE),
+    "max_cut": (0, MAX_SPATIAL_CUT), "max_band": (0, MAX_COLOR_CUT), "views": (1, _arguments.MAX_VIEWS),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -23,17 +29,22 @@ class Plan:
 
     Row ``r`` of the plan makes output ``r`` from image ``r % batch``; a plan of several views holds the rows of the
     first view, then those of the second, and so on. The fields below are views of ``rows`` (torch, NumPy or CuPy, like
-    ``rows``), so they can be read and edited in place; what no draw could have made comes out as NaN pixels.
+    ``rows``), so they can be read and edited in place. A plan that no draw could have made is refused where it is
+    applied on the CPU, see :meth:`validate`. On a GPU it is not read back: an image with such a slot comes out as NaN,
+    in uint8 as black, and weights are taken as they are.
 
     Attributes:
-        rows: int32 ``[views * batch, words]``, contiguous; layout in csrc/core/plan.h.
-        size: ``(height, width)`` of the images, pixels.
-        chains: Chains per image.
-        depth: Slots per chain.
-        filter_size: Side of the spectral filter, odd.
-        max_cut: No spatial cut is larger; 0: no spatial slot. Sizes the workspace.
-        max_band: No color band holds more frequencies; 0: no color slot. Sizes the workspace.
-        views: Augmented images per input image.
+        rows: int32 ``[views * batch, words]``; layout in csrc/core/plan.h.
+        size: ``(height, width)`` of the images, pixels, 8 to 4096 each; an int for squares.
+        chains: Chains per image, 1 to 255.
+        depth: Slots per chain, 1 to 255.
+        filter_size: Side of the spectral filter, odd, 1 to 31.
+        max_cut: No spatial cut is larger, 0 to 4094; 0: no spatial slot. Sizes the workspace.
+        max_band: No color band holds more frequencies, 0 to 1024; 0: no color slot. Sizes the workspace.
+        views: Augmented images per input image, 1 to 16.
+
+    Raises:
+        TypeError, ValueError: A field has the wrong type, dtype, shape or range; the message names it.
     """
 
     rows: Any
@@ -46,14 +57,53 @@ class Plan:
     views: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _arguments.image_size("size", self.size))
+        for name, limits in _LIMITS.items():
+            object.__setattr__(self, name, _arguments.integer(name, getattr(self, name), *limits))
+        if isinstance(self.rows, np.ndarray):
+            object.__setattr__(self, "rows", _memory.numpy_array("rows", self.rows))
+        self.check()
+
+    def check(self) -> None:
+        """What the constructor asks of the fields, asked again: pickles and assignments get around it.
+
+        Every interface calls this before it gives the kernels an address. The numbers in ``rows`` are not read; that is
+        :meth:`validate`.
+        """
         _arguments.image_size("size", self.size)
-        words = row_words(self.chains, self.depth)
-        shape = tuple(self.rows.shape)
+        for name, limits in _LIMITS.items():
+            _arguments.integer(name, getattr(self, name), *limits)
+        _arguments.odd("filter_size", self.filter_size, MAX_FILTER_SIZE)
+        rows, words = self.rows, row_words(self.chains, self.depth)
+        wanted = f"rows: expected int32 [{self.views} * batch, {words}]"
+        if hasattr(rows, "detach"):
+            import torch
+
+            _memory.check_tensor("rows", rows)
+            int32: Any = torch.int32
+        elif isinstance(rows, np.ndarray) or hasattr(rows, "__cuda_array_interface__"):
+            int32 = np.dtype(np.int32)
+        else:
+            raise TypeError(f"{wanted} of NumPy, CuPy or torch, got {type(rows).__name__}")
+        shape = list(rows.shape)
+        if rows.dtype != int32:
+            raise TypeError(f"{wanted}, got {rows.dtype} {shape}; convert it to int32 first")
         if len(shape) != 2 or shape[1] != words or shape[0] % self.views:
-            raise ValueError(
-                f"rows: expected int32 [{self.views} * batch, {words}] for {self.chains} chains of depth {self.depth}, "
-                f"got shape {list(shape)}"
-            )
+            raise ValueError(f"{wanted} for {self.chains} chains of depth {self.depth}, got int32 {shape}")
+
+    def validate(self) -> None:
+        """Raise unless a draw could have made every row; for a plan on a GPU, wait for it.
+
+        Weights are >= 0 and sum to 1 within 1/512, half a step of 8 bits; primitives are known; strengths 0 to 1e20;
+        spatial cuts at most ``max_cut``; color bands lie within 1 to 1024 and hold at most ``max_band`` frequencies.
+        What is applied on the CPU, also under ``torch.compile``, is validated there.
+
+        Raises:
+            ValueError: The message names the row, the slot and what it holds.
+        """
+        self.check()
+        rows = np.ascontiguousarray(self.numpy().rows)
+        _arrays.check_rows({"plan": _memory.address(rows), "rows": rows.shape[0], "shape": self.shape})
 
     @classmethod
     def empty(cls, config: PrimeConfig, size: tuple[int, int], batch: int, views: int, xp: Any) -> Plan:
@@ -71,7 +121,7 @@ class Plan:
         cls,
         slots: Sequence[Sequence[Sequence[tuple[str, float] | tuple[str, float, int] | tuple[str, float, int, int]]]],
         *,
-        size: tuple[int, int],
+        size: int | Sequence[int],
         weights: Sequence[Sequence[float]] | None = None,
         filter_size: int = 3,
         seed: int = 0,
@@ -82,46 +132,52 @@ class Plan:
             slots: ``slots[image][chain]`` lists ``(primitive, strength)`` for spectral, noise and identity,
                 ``("spatial", strength, cut)`` and ``("color", strength, first, last)``. Shorter chains are filled
                 with the identity. Strengths as :attr:`strength`.
-            size: ``(height, width)`` of the images.
-            weights: Per image, ``lambda_0 .. lambda_n``; default: the chains alone, equally.
+            size: ``(height, width)`` of the images, or an int.
+            weights: Per image, ``lambda_0 .. lambda_n``, each >= 0 and their sum 1 within 1/512; default: the chains
+                alone, equally.
             filter_size: Side of the spectral filter.
-            seed: Names the random streams: image ``i`` uses index ``i`` of this seed.
+            seed: Names the random streams: image ``i`` uses index ``i`` of this seed. An int of 64 bits.
 
         Raises:
-            ValueError: An unknown primitive, a cut or band outside its range, or sizes that do not fit each other.
+            TypeError, ValueError: An unknown primitive, a strength, cut, band or weight outside its range, or sizes
+                that do not fit each other.
         """
+        seed = _arguments.seed(seed)
         chains = max((len(image) for image in slots), default=1) or 1
         depth = max((len(chain) for image in slots for chain in image), default=1) or 1
-        _arguments.odd("filter_size", filter_size, MAX_FILTER_SIZE)
         rows = np.zeros((len(slots), row_words(chains, depth)), np.int32)
-        plan = cls(rows, size, chains, depth, filter_size, max_cut=0, max_band=0)
+        plan = cls(rows, _arguments.image_size("size", size), chains, depth, filter_size, max_cut=0, max_band=0)
         for r, image in enumerate(slots):
             plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
-                for j, (name, strength, *numbers) in enumerate(chain):
+                for j, (name, strength, *integers) in enumerate(chain):
                     at = f"slots[{r}][{i}][{j}]"
                     if name not in NAMES:
                         raise ValueError(_arguments.unknown(at, name, NAMES))
                     wanted = {"spatial": 1, "color": 2}.get(name, 0)
-                    if len(numbers) != wanted:
-                        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {numbers}")
+                    if len(integers) != wanted:
+                        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {integers}")
                     first, last = 0, 0
                     if name == "spatial":
-                        last = _arguments.integer(f"{at}: cut", numbers[0], 2, MAX_SPATIAL_CUT)
+                        last = _arguments.integer(f"{at}: cut", integers[0], 2, MAX_SPATIAL_CUT)
                     elif name == "color":
-                        last = _arguments.integer(f"{at}: last frequency", numbers[1], 1, MAX_COLOR_CUT)
-                        first = _arguments.integer(f"{at}: first frequency", numbers[0], 1, last)
+                        last = _arguments.integer(f"{at}: last frequency", integers[1], 1, MAX_COLOR_CUT)
+                        first = _arguments.integer(f"{at}: first frequency", integers[0], 1, last)
                     plan.primitive[r, i, j] = NAMES.index(name)
-                    plan.strength[r, i, j] = _arguments.amplitude(f"{at}: strength", strength)
+                    plan.strength[r, i, j] = _arguments.amplitude(f"{at}: strength", strength, MAX_STRENGTH)
                     plan.first[r, i, j], plan.last[r, i, j] = first, last
         given = [[0.0] + [1.0 / chains] * chains] * len(slots) if weights is None else weights
-        table = np.asarray(given, np.float32).reshape(len(slots), -1)
-        if len(slots) and table.shape[1] != chains + 1:
-            raise ValueError(f"weights: expected {chains + 1} numbers per image, got {table.shape[1]}")
-        plan.weights[:] = table if len(slots) else 0
+        if len(given) != len(slots):
+            raise ValueError(f"weights: expected those of {len(slots)} images, got {len(given)}")
+        for r, numbers in enumerate(given):
+            if len(numbers) != chains + 1:
+                raise ValueError(f"weights[{r}]: expected {chains + 1} numbers, got {len(numbers)}")
+            plan.weights[r] = [_arguments.amplitude(f"weights[{r}]", weight, _MAX_WEIGHT) for weight in numbers]
         cuts = plan.last[plan.primitive == SPATIAL]
         bands = (plan.last - plan.first + 1)[plan.primitive == COLOR]
-        return dataclasses.replace(plan, max_cut=int(cuts.max(initial=0)), max_band=int(bands.max(initial=0)))
+        built = dataclasses.replace(plan, max_cut=int(cuts.max(initial=0)), max_band=int(bands.max(initial=0)))
+        built.validate()
+        return built
 
     @property
     def shape(self) -> list[int]:
@@ -129,7 +185,8 @@ class Plan:
         return [self.chains, self.depth, self.filter_size, self.max_cut, self.max_band]
 
     def check_images(self, batch: int, size: tuple[int, int]) -> None:
-        """ValueError unless the plan was drawn for ``batch`` images of this size."""
+        """:meth:`check`, and ValueError unless the plan was drawn for ``batch`` images of this size."""
+        self.check()
         if size != self.size:
             raise ValueError(f"plan: drawn for images of {self.size[0]} x {self.size[1]}, got {size[0]} x {size[1]}")
         if self.batch != batch:
@@ -206,9 +263,10 @@ class Plan:
         """Every slot that does something, with its random coefficients as float64 NumPy arrays.
 
         Raises:
-            ValueError: A slot holds no known primitive.
+            ValueError: As :meth:`validate`; a slot holds no known primitive.
         """
         plan = self.numpy()
+        plan.validate()
         slots = []
         for row, chain, j in np.argwhere(plan.primitive != IDENTITY).tolist():
             number, strength = int(plan.primitive[row, chain, j]), float(plan.strength[row, chain, j])

@@ -23,12 +23,14 @@ def apply(images: Any, plan: Plan) -> Array:
         float64 ``[views * N, 3, H, W]``: ``x + sum_i lambda_i (chain_i - x)``.
 
     Raises:
-        ValueError: The images are not ``[N, 3, H, W]`` of the plan's batch and size.
+        TypeError, ValueError: The images are not ``[N, 3, H, W]`` of the plan's batch and size, or no draw could have
+            made the plan (:meth:`Plan.validate`).
     """
     if hasattr(images, "detach"):
         images = images.detach()
         images = (images.double() if images.is_floating_point() else images).cpu().numpy()
     images = np.asarray(images)
+    plan.check()
     expected = (plan.batch, 3, *plan.size)
     if images.shape != expected:
         raise ValueError(f"images: expected shape {list(expected)} as the plan says, got {list(images.shape)}")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import _arguments
+from . import _arguments, _memory
 from .config import PrimeConfig
 from .plan import Plan, row_words
 
@@ -32,34 +32,34 @@ def _load() -> bool:
 HAS_CUDA = _load()
 
 
-# What the operators require (csrc/torch/ops.h), for the kernels that know shapes and dtypes alone.
+# What the operators require (csrc/torch/ops.h, csrc/core/check.h), for the kernels that know shapes and dtypes alone.
 def _expect(condition: Any, what: str) -> None:
-    torch._check(condition, lambda: f"prime_dali: expected {what}")
+    torch._check(condition, lambda: what)
 
 
 def _expect_size(height: int, width: int) -> None:
-    for side in (height, width):
-        _expect(side >= 8, "height and width: 8 to 4096")
-        _expect(side <= _arguments.MAX_SIDE, "height and width: 8 to 4096")
+    for name, side in (("height", height), ("width", width)):
+        for condition in (side >= _arguments.MIN_SIDE, side <= _arguments.MAX_SIDE):
+            _expect(condition, f"{name}: expected {_arguments.MIN_SIDE} to {_arguments.MAX_SIDE}")
 
 
 @torch.library.register_fake("prime_dali::sample")
 def _sample_fake(
     index: torch.Tensor, epoch: torch.Tensor, height: int, width: int, seed: int, views: list[int], law: list[float]
 ) -> torch.Tensor:
-    _expect(index.dtype == torch.int64 and index.dim() == 1, "index: int64 [N]")
+    _expect(index.dtype == torch.int64 and index.dim() == 1, "prime_dali: expected index: int64 [N]")
     _expect(
         epoch.dtype == torch.int64 and (epoch.dim() == 0 or (epoch.dim() == 1 and epoch.shape == index.shape)),
-        "epoch: int64 [] or [N]",
+        "prime_dali: expected epoch: int64 [] or [N]",
     )
     _expect_size(height, width)
-    _expect(1 <= len(views) <= _arguments.MAX_VIEWS, "1 to 16 views")
+    _expect(1 <= len(views) <= _arguments.MAX_VIEWS, "views: expected 1 to 16")
     return index.new_empty((len(views) * index.shape[0], row_words(int(law[2]), int(law[3]))), dtype=torch.int32)
 
 
 @torch.library.register_fake("prime_dali::reserve")
 def _reserve_fake(counter: torch.Tensor, images: int) -> torch.Tensor:
-    _expect(counter.dtype == torch.int64 and counter.dim() == 0, "counter: int64 []")
+    _expect(counter.dtype == torch.int64 and counter.dim() == 0, "prime_dali: expected counter: int64 []")
     return torch.empty_like(counter)
 
 
@@ -68,22 +68,32 @@ def _apply_fake(
     images: torch.Tensor, plan: torch.Tensor, flip: torch.Tensor | None, shape: list[int], out_dtype: torch.dtype,
     mean: list[float], scale: list[float], channels_last: bool,
 ) -> torch.Tensor:  # fmt: skip
-    _expect(images.dim() == 4 and images.shape[1] == 3, "images: [N, 3, H, W]")
-    _expect(len(shape) == 5, "shape: chains, depth, filter size, max_cut and max_band")
+    _expect(images.dim() == 4 and images.shape[1] == 3, "prime_dali: expected images: [N, 3, H, W]")
+    _expect(len(shape) == 5, "plan_shape: expected 5 numbers")
     words = row_words(shape[0], shape[1])
-    _expect(plan.dtype == torch.int32 and plan.dim() == 2 and plan.shape[1] == words, "plan: int32 [R, words of a row]")
+    _expect(
+        plan.dtype == torch.int32 and plan.dim() == 2 and plan.shape[1] == words,
+        "prime_dali: expected plan: int32 [R, words of a row]",
+    )
     rows, (batch, _, height, width) = plan.shape[0], images.shape
-    _expect(rows == 0 if batch == 0 else rows % batch == 0, "plan: a whole number of rows per image")
-    _expect(flip is None or (flip.dtype == torch.bool and flip.shape == images.shape[:1]), "flip: bool [N]")
+    _expect(rows == 0 if batch == 0 else rows % batch == 0, "plan: expected 1 to 16 rows for each of the images")
+    _expect(
+        flip is None or (flip.dtype == torch.bool and flip.shape == images.shape[:1]),
+        "prime_dali: expected flip: bool [N]",
+    )
     _expect_size(height, width)
-    _expect(images.dtype in DTYPES and out_dtype in DTYPES, "dtype uint8, float16, bfloat16 or float32")
-    _expect(len(mean) == len(scale) and len(mean) in (0, 3), "mean and scale: three numbers each, or none")
+    _expect(
+        images.dtype in DTYPES and out_dtype in DTYPES, "prime_dali: expected dtype uint8, float16, bfloat16 or float32"
+    )
+    _expect(len(mean) == len(scale) and len(mean) in (0, 3), "mean, std: expected three numbers each, or none")
     if channels_last:
         return images.new_empty((rows, height, width, 3), dtype=out_dtype).permute(0, 3, 1, 2)
     return images.new_empty((rows, 3, height, width), dtype=out_dtype)
 
 
-def _check_device(argument: str, tensor: torch.Tensor) -> None:
+def _check_tensor(argument: str, tensor: torch.Tensor) -> None:
+    """TypeError or ValueError unless the kernels can read ``tensor``: dense, and on a device that this build has."""
+    _memory.check_tensor(argument, tensor)
     if tensor.device.type == "cpu" or (tensor.device.type == "cuda" and HAS_CUDA):
         return
     if tensor.device.type == "cuda":
@@ -114,14 +124,15 @@ def readable(images: torch.Tensor) -> bool:
 
 
 def sample(
-    config: PrimeConfig, index: torch.Tensor, *, size: tuple[int, int], seed: int, epoch: Any, view: Any
+    config: PrimeConfig, index: torch.Tensor, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any
 ) -> Plan:
     """:func:`prime_dali.sample` for torch."""
     height, width = _arguments.image_size("size", size)
+    _check_tensor("index", index)
     if index.dtype != torch.int64 or index.dim() != 1:
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
-    _check_device("index", index)
     if isinstance(epoch, torch.Tensor):
+        _memory.check_tensor("epoch", epoch)
         if epoch.dtype != torch.int64 or epoch.dim() > 1 or (epoch.dim() == 1 and epoch.shape != index.shape):
             raise TypeError(
                 f"epoch: expected an int, or int64 [] or [{index.shape[0]}], got {epoch.dtype} {list(epoch.shape)}"
@@ -166,7 +177,8 @@ def apply(
     Raises:
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. Pixel
             values are checked on the CPU; on CUDA and under ``torch.compile``, where reading them back would wait for
-            the device, a pixel outside [0, 1] comes out as NaN.
+            the device, a pixel outside [0, 1] comes out as NaN. A plan on the CPU is always validated
+            (:meth:`Plan.validate`).
     """
     if not isinstance(images, torch.Tensor):
         raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
@@ -175,12 +187,12 @@ def apply(
     if not isinstance(plan.rows, torch.Tensor):
         got = type(plan.rows).__name__
         raise TypeError(f"plan: expected a plan of torch tensors, got {got}; use plan.torch(device)")
+    _check_tensor("images", images)
     check_dtype("images", images.dtype)
     single = images.dim() == 3
     batch = images.unsqueeze(0) if single else images
     if batch.dim() != 4 or batch.shape[1] != 3:
         raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
-    _check_device("images", images)
     refuse_derivatives(images)
     size = _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
     plan.check_images(batch.shape[0], size)
@@ -200,6 +212,7 @@ def apply(
     if flip is not None:
         if not isinstance(flip, torch.Tensor):
             raise TypeError(f"flip: expected a bool torch.Tensor, got {type(flip).__name__}")
+        _memory.check_tensor("flip", flip)
         if flip.dtype != torch.bool or flip.shape != batch.shape[:1]:
             raise TypeError(f"flip: expected bool [{batch.shape[0]}], got {flip.dtype} {list(flip.shape)}")
         if flip.device != images.device:

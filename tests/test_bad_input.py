@@ -25,6 +25,14 @@ def plan(**changes) -> Plan:
     return dataclasses.replace(prime_dali.sample("cifar", INDEX, size=SIZE), **changes)
 
 
+def changed(**fields) -> Plan:
+    """A plan past its constructor, as pickles and assignments get."""
+    drawn = plan()
+    for name, value in fields.items():
+        object.__setattr__(drawn, name, value)
+    return drawn
+
+
 def apply(pixels=None, drawn=None, **arguments):
     return prime_dali.apply(images() if pixels is None else pixels, plan() if drawn is None else drawn, **arguments)
 
@@ -65,6 +73,11 @@ CASES = {
     "infinite std": (lambda: PrimeConfig(spectral_std_max=float("inf")), ValueError, "spectral_std_max: expected a finite number"),
     "text variance": (lambda: PrimeConfig(color_variance_max="0.1"), TypeError, "color_variance_max: expected a number, got str"),
     "negative variance": (lambda: PrimeConfig(color_variance_max=-0.1), ValueError, "color_variance_max: expected a finite number >= 0"),
+    "large alpha": (lambda: PrimeConfig(alpha=1e300), ValueError, "alpha: expected 0 to 1e+06, got 1e+300"),
+    "huge alpha": (lambda: PrimeConfig(alpha=10**400), ValueError, "alpha: expected a finite number >= 0"),
+    "large spectral": (lambda: PrimeConfig(spectral_std_max=1e39), ValueError, "spectral_std_max: expected 0 to 1e+06, got 1e+39"),
+    "large variance": (lambda: PrimeConfig(color_variance_max=1e300), ValueError, "color_variance_max: expected 0 to 1e+06, got 1e+300"),
+    "large noise": (lambda: PrimeConfig(primitives=("noise",), noise_std=1e7), ValueError, "noise_std: expected 0 to 1e+06, got 10000000.0"),
     "noise without std": (lambda: PrimeConfig(primitives=("noise",)), ValueError, "noise_std: expected a number"),
     "cut": (lambda: PrimeConfig(spatial_cut=1), ValueError, "spatial_cut: expected 2 to 4094, got 1"),
     "color cut": (lambda: PrimeConfig(color_cut_max=0), ValueError, "color_cut_max: expected 1 to 1024, got 0"),
@@ -75,12 +88,25 @@ CASES = {
     "index shape": (lambda: sample(INDEX[None]), TypeError, "index: expected int64 [N], got torch.int64 [1, 2]"),
     "index dtype numpy": (lambda: sample(np.arange(2.0)), TypeError, "index: expected int64 [N], got float64 [2]"),
     "index meta": (lambda: sample(INDEX.to("meta")), ValueError, "index: expected a CPU or CUDA tensor, got one on meta"),
-    "size type": (lambda: sample(size=224), TypeError, "size: expected (height, width), got 224"),
+    "size type": (lambda: sample(size="224"), TypeError, "size: expected (height, width) or an int, got '224'"),
+    "size length": (lambda: sample(size=[16, 20, 3]), TypeError, "size: expected (height, width) or an int, got [16, 20, 3]"),
+    "size fraction": (lambda: sample(size=(16, 20.0)), TypeError, "size: width: expected an int, got float (20.0)"),
+    "size bool": (lambda: sample(size=True), TypeError, "size: expected (height, width) or an int, got True"),
+    "size square": (lambda: sample(size=7), ValueError, "size: expected 8 to 4096, got 7"),
     "size small": (lambda: sample(size=(7, 20)), ValueError, "size: height: expected 8 to 4096, got 7"),
     "size large": (lambda: sample(size=(8, 4097)), ValueError, "size: width: expected 8 to 4096, got 4097"),
     "seed type": (lambda: sample(seed=1.5), TypeError, "seed: expected an int, got float (1.5)"),
+    "seed bool": (lambda: sample(seed=np.bool_(True)), TypeError, "seed: expected an int, got bool"),
+    "seed array": (lambda: sample(seed=np.array([3])), TypeError, "seed: expected an int, got ndarray (array([3]))"),
     "seed range": (lambda: sample(seed=2**63), ValueError, "seed: expected"),
     "epoch range": (lambda: sample(epoch=-1), ValueError, "epoch: expected 0 to 4294967295, got -1"),
+    "epoch values": (lambda: sample(epoch=torch.tensor([3, -1])), ValueError, "epoch: expected 0 to 4294967295, got -1"),
+    "epoch value": (lambda: sample(epoch=torch.tensor(2**32)), ValueError, "epoch: expected 0 to 4294967295, got 4294967296"),
+    "epoch values numpy": (lambda: sample(np.arange(2), epoch=np.array([0, 2**32])), ValueError, "epoch: expected 0 to 4294967295, got 4294967296"),
+    "epoch value numpy": (lambda: sample(np.arange(2), epoch=np.array(-1)), ValueError, "epoch: expected 0 to 4294967295, got -1"),
+    "epoch bool numpy": (lambda: sample(np.arange(2), epoch=True), TypeError, "epoch: expected an int, got bool"),
+    "epoch fraction numpy": (lambda: sample(np.arange(2), epoch=np.array(1.0)), TypeError, "epoch: expected an int, got ndarray"),
+    "epoch int32 numpy": (lambda: sample(np.arange(2), epoch=np.zeros(2, np.int32)), TypeError, "epoch: expected an int, or int64 [] or [2], got int32 [2]"),
     "epoch dtype": (lambda: sample(epoch=torch.tensor(1.0)), TypeError, "epoch: expected an int, or int64 [] or [2], got torch.float32"),
     "epoch length": (lambda: sample(epoch=torch.arange(3)), TypeError, "epoch: expected an int, or int64 [] or [2], got torch.int64 [3]"),
     "view": (lambda: sample(view="clear"), TypeError, "view: expected an int, got str ('clear')"),
@@ -103,7 +129,26 @@ CASES = {
     "plan batch": (lambda: apply(make_images(3, *SIZE)), ValueError, "plan: drawn for 2 images, got 3"),
     "plan of arrays": (lambda: apply(drawn=plan().numpy()), TypeError, "plan: expected a plan of torch tensors, got ndarray"),
     "plan views": (lambda: apply(images()[0], sample(INDEX[:1], view=(0, 1))), ValueError, "plan: expected one view for a [3, H, W] image, got 2"),
-    "plan rows": (lambda: plan(depth=4), ValueError, "rows: expected int32 [1 * batch, 56] for 3 chains of depth 4, got shape [2, 44]"),
+    "plan rows": (lambda: plan(depth=4), ValueError, "rows: expected int32 [1 * batch, 56] for 3 chains of depth 4, got int32 [2, 44]"),
+    "plan dtype": (lambda: plan(rows=plan().rows.long()), TypeError, "rows: expected int32 [1 * batch, 44], got torch.int64 [2, 44]; convert it to int32 first"),
+    "plan dtype numpy": (lambda: plan(rows=np.zeros((2, 44), np.int8)), TypeError, "rows: expected int32 [1 * batch, 44], got int8 [2, 44]"),
+    "plan byte order": (lambda: plan(rows=plan().numpy().rows.astype(">i4")), TypeError, "got >i4 [2, 44]"),
+    "plan list": (lambda: plan(rows=[[0] * 44]), TypeError, "rows: expected int32 [1 * batch, 44] of NumPy, CuPy or torch, got list"),
+    "plan masked": (lambda: plan(rows=np.ma.zeros((2, 44), np.int32)), TypeError, "rows: expected an array without a mask, got a MaskedArray"),
+    "plan sparse": (lambda: plan(rows=plan().rows.to_sparse()), TypeError, "rows: expected a dense torch.Tensor, got layout torch.sparse_coo; call .to_dense()"),
+    "plan filter 0": (lambda: plan(filter_size=0), ValueError, "filter_size: expected 1 to 31, got 0"),
+    "plan filter even": (lambda: plan(filter_size=4), ValueError, "filter_size: expected an odd number, got 4"),
+    "plan filter large": (lambda: plan(filter_size=40000), ValueError, "filter_size: expected 1 to 31, got 40000"),
+    "plan cut": (lambda: plan(max_cut=2**31 - 1), ValueError, "max_cut: expected 0 to 4094, got 2147483647"),
+    "plan band": (lambda: plan(max_band=-1), ValueError, "max_band: expected 0 to 1024, got -1"),
+    "plan chains": (lambda: plan(chains=256), ValueError, "chains: expected 1 to 255, got 256"),
+    "plan depth": (lambda: plan(depth=0), ValueError, "depth: expected 1 to 255, got 0"),
+    "plan of no views": (lambda: plan(views=0), ValueError, "views: expected 1 to 16, got 0"),
+    "plan chains type": (lambda: plan(chains=3.0), TypeError, "chains: expected an int, got float (3.0)"),
+    "plan size range": (lambda: plan(size=(16, 5000)), ValueError, "size: width: expected 8 to 4096, got 5000"),
+    "plan changed": (lambda: apply(drawn=changed(filter_size=0)), ValueError, "filter_size: expected 1 to 31, got 0"),
+    "array plan changed": (lambda: array_apply(drawn=changed(rows=np.zeros((2, 44), np.int8))), TypeError, "rows: expected int32 [1 * batch, 44], got int8 [2, 44]"),
+    "reference plan changed": (lambda: reference.apply(images(), changed(max_cut=5000)), ValueError, "max_cut: expected 0 to 4094, got 5000"),
     "out_dtype": (lambda: apply(out_dtype=torch.float64), TypeError, "out_dtype: expected uint8, float16, bfloat16 or float32, got torch.float64"),
     "uint8 normalised": (lambda: apply(out_dtype=torch.uint8, mean=(0,) * 3, std=(1,) * 3), ValueError, "out_dtype: expected a floating dtype"),
     "mean alone": (lambda: apply(mean=(0.5, 0.5, 0.5)), ValueError, "std: expected three numbers because mean is given, got None"),
@@ -116,6 +161,7 @@ CASES = {
     "flip dtype": (lambda: apply(flip=torch.tensor([1, 0])), TypeError, "flip: expected bool [2], got torch.int64 [2]"),
     "flip length": (lambda: apply(flip=torch.tensor([True])), TypeError, "flip: expected bool [2], got torch.bool [1]"),
     # module
+    "views bool": (lambda: PRIME("cifar", views=True), ValueError, "views: expected 1 or 3 (clean, augmented, augmented), got True"),
     "views": (lambda: PRIME("cifar", views=2), ValueError, "views: expected 1 or 3 (clean, augmented, augmented), got 2"),
     "module index": (lambda: PRIME("cifar")(images(), [0, 1]), TypeError, "index: expected an int64 torch.Tensor, got list"),
     "module index length": (lambda: PRIME("cifar")(images(), torch.arange(3)), ValueError, "index: expected one number for each of 2 images, got 3"),
@@ -139,7 +185,15 @@ CASES = {
     "slot strength": (lambda: Plan.build([[[("spectral", -1.0)]]], size=SIZE), ValueError, "slots[0][0][0]: strength: expected a finite number >= 0"),
     "slot band": (lambda: Plan.build([[[("color", 1.0, 5, 4)]]], size=SIZE), ValueError, "first frequency: expected 1 to 4, got 5"),
     "build filter": (lambda: Plan.build([[[]]], size=SIZE, filter_size=2), ValueError, "filter_size: expected an odd number, got 2"),
-    "build weights": (lambda: Plan.build([[[]]], size=SIZE, weights=[[1.0]]), ValueError, "weights: expected 2 numbers per image, got 1"),
+    "build weights": (lambda: Plan.build([[[]]], size=SIZE, weights=[[1.0]]), ValueError, "weights[0]: expected 2 numbers, got 1"),
+    "build weights count": (lambda: Plan.build([[[]]], size=SIZE, weights=[[0, 1]] * 2), ValueError, "weights: expected those of 1 images, got 2"),
+    "build weight nan": (lambda: Plan.build([[[]]], size=SIZE, weights=[[float("nan"), 1]]), ValueError, "weights[0]: expected a finite number >= 0, got nan"),
+    "build weight negative": (lambda: Plan.build([[[]]], size=SIZE, weights=[[2, -1]]), ValueError, "weights[0]: expected 0 to 1.00195, got 2"),
+    "build weight below 0": (lambda: Plan.build([[[]]], size=SIZE, weights=[[1, -0.1]]), ValueError, "weights[0]: expected a finite number >= 0, got -0.1"),
+    "build weight sum": (lambda: Plan.build([[[]]] * 2, size=SIZE, weights=[[0.5, 0.5], [0.5, 0.4]]), ValueError, "plan: row 1: expected weights >= 0 that sum to 1 within 1/512, got a least one of 0 and a sum of 0.9"),
+    "build strength": (lambda: Plan.build([[[("spectral", 1e30)]]], size=SIZE), ValueError, "slots[0][0][0]: strength: expected 0 to 1e+20, got 1e+30"),
+    "build seed": (lambda: Plan.build([[[]]], size=SIZE, seed=2**64), ValueError, "seed: expected"),
+    "build size": (lambda: Plan.build([[[]]], size=(16, 7)), ValueError, "size: width: expected 8 to 4096, got 7"),
     "reference shape": (lambda: reference.apply(make_images(3, *SIZE), plan()), ValueError, "images: expected shape [2, 3, 16, 20] as the plan says, got [3, 3, 16, 20]"),
 }  # fmt: skip
 

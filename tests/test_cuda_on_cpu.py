@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import count_beyond, make_images
+from test_core_checks import BAD_APPLIES, BAD_SAMPLES, apply_arguments, sample_arguments
 from test_primitives import DRIFT, EIGHT_BIT, FLOAT, SHIFTED, SIZES, SLOTS, check_each_slot, rounded_reference
 
 from prime_dali import Plan, arrays, preset, reference, sample
@@ -193,10 +194,23 @@ def test_plans_that_no_draw_could_make(cuda: Any) -> None:
     out = apply(cuda, images, plan)
     assert np.isnan(out[1]).all()
     assert not np.isnan(out[0]).any()
+    assert (apply(cuda, images, plan, np.uint8)[1] == 0).all()
     images[0, 1, 3, 4] = 2.0
     out = apply(cuda, images, plan)
     assert np.isnan(out[0, 1, 3, 4])
     assert np.isnan(out[0]).sum() == 1
+
+
+def test_the_core_checks_what_it_is_given(cuda: Any) -> None:
+    for changes, message in BAD_SAMPLES:
+        with pytest.raises(ValueError, match=message):
+            cuda.sample({**sample_arguments(), **changes})
+    for changes, message in BAD_APPLIES:
+        for function in (cuda.workspace_bytes, cuda.apply):
+            with pytest.raises(ValueError, match=message):
+                function({**apply_arguments(), **changes})
+    with pytest.raises(ValueError, match="workspace: expected an address"):
+        cuda.apply({**apply_arguments(), "workspace_bytes": 2**30})
 
 
 def test_sample_draws_the_plan_of_the_cpu(cuda: Any) -> None:

@@ -6,7 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +153,37 @@ def test_without_an_index_draws_differ_between_batches_and_repeat_between_runs(d
     assert not np.array_equal(first[0][0], other[0][0])
 
 
+@pytest.mark.parametrize("mode", ["native", "cupy", "dlpack"])
+def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> None:
+    """Of any type that int64 holds; fractions and numbers past the range are refused alike."""
+
+    def augmented(index: Callable, epoch: Callable) -> np.ndarray:
+        @pipeline_def(batch_size=4, num_threads=1, device_id=None)
+        def pipeline():
+            image, *numbers = fn.external_source(
+                lambda s: (IMAGES[s.idx_in_epoch], index(s.idx_in_epoch), epoch(s.idx_in_epoch)), num_outputs=3,
+                batch=False,
+            )  # fmt: skip
+            return prime_dali.dali.prime(image, "cifar", index=numbers[0], epoch=numbers[1], mode=mode)
+
+        built = pipeline()
+        built.build()
+        return np.stack([np.array(out) for out in built.run()[0]])
+
+    plan = prime_dali.sample("cifar", np.arange(4), size=SIZE, epoch=np.arange(4))
+    expected = prime_dali.arrays.apply(IMAGES[:4], plan, layout="NHWC")
+    for index, epoch in ((np.int64, np.int64), (np.uint8, np.int16), (np.int32, np.uint32)):
+        np.testing.assert_array_equal(augmented(index, epoch), expected)
+    for index, epoch, message in (
+        (np.float32, np.int64, "index: expected integers that int64 holds"),
+        (np.int64, np.uint64, "epoch: expected integers that int64 holds"),
+        (np.int64, lambda i: np.int64(2**32), "epoch: expected 0 to 4294967295, got 4294967296"),
+        (np.int64, lambda i: np.int64(-1), "epoch: expected 0 to 4294967295, got -1"),
+    ):
+        with pytest.raises((RuntimeError, ValueError), match=message):
+            augmented(index, epoch)
+
+
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"config": "imagnet"}, ValueError, "did you mean 'imagenet'"),
     ({"views": 2}, ValueError, "views: expected 1 or 3"),
@@ -244,16 +275,34 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
     scaled.build()
     np.testing.assert_array_equal(run_once(scaled), IMAGES[:4])
     for arguments, message in (
-        ({"alpha": -1.0}, "alpha: expected a number from 0, got -1 for image 0"),
+        ({"alpha": -1.0}, r"alpha: expected 0 to 1e\+06, got -1"),
+        ({"alpha": 1e7}, r"alpha: expected 0 to 1e\+06, got 1e\+07"),
+        ({"epoch": -1}, "epoch: expected 0 to 4294967295, got -1"),
+        ({"epoch": 2**32}, "epoch: expected 0 to 4294967295, got 4294967296"),
         ({"view": [-2]}, "view: expected -1 .* got -2"),
         ({"law": [1.0]}, "law: expected 21 numbers"),
+        ({"law": [1e30] * 21}, "law: chains: expected 1 to 255, got 1e\\+30"),
         ({"plan_shape": [1]}, "plan_shape: expected 5 numbers"),
+        *(
+            ({"plan_shape": shape}, message)
+            for shape, message in (
+                (
+                    [2, 3, 3, 500, 20],
+                    "law, plan_shape: expected those of one configuration, got a law of 3 chains of depth 3",
+                ),
+                ([3, 2, 3, 500, 20], "law, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 499, 20], "law, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 500, 19], "law, plan_shape: expected those of one configuration"),
+                ([3, 3, 0, 500, 20], "filter_size: expected 1 to 31, got 0"),
+                ([3, 3, 3, 5000, 20], "max_cut: expected 0 to 4094, got 5000"),
+            )
+        ),
         ({"mean": [0.5]}, "mean, std: expected three numbers each, or none, got 1 and 0"),
         ({"std": [0.5, 0.5, 0.0], "mean": [0.5] * 3}, "std: expected positive numbers, got 0"),
         ({"dtype": types.INT32}, "dtype: expected UINT8, FLOAT16 or FLOAT"),
         ({"output_layout": "WHC"}, "output_layout: expected HWC or CHW, got WHC"),
     ):
-        with pytest.raises(RuntimeError, match=message):
+        with pytest.raises((RuntimeError, ValueError), match=message):
             run_once(pipeline(arguments))
 
 

@@ -360,7 +360,7 @@ def test_source_of_ones_own(folder: Path, indexed: bool, decoded: bool) -> None:
 
 def test_validation_with_a_source(folder: Path) -> None:
     loader = Loader(val_pipeline(source=reader(folder, True), num_images=COUNT, batch_size=4, size=SIZE, device="cpu"))
-    expected = by_number(list(Loader(val_pipeline(folder, batch_size=4, size=SIZE, device="cpu"))))
+    expected = by_number(list(Loader(val_pipeline(folder, batch_size=4, size=list(SIZE), device="cpu"))))
     assert len(loader) == 3
     for images, _, indices in loader:
         for image, number in zip(images, indices.tolist(), strict=True):
@@ -537,7 +537,7 @@ def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
     ({"out_dtype": types.INT32}, TypeError, "out_dtype: expected types.UINT8, FLOAT16 or FLOAT"),
     ({"out_dtype": types.UINT8}, ValueError, "out_dtype: expected FLOAT or FLOAT16 with mean and std, got UINT8"),
     ({"mean": None}, ValueError, "mean: expected three numbers because std is given"),
-    ({"size": 224}, TypeError, r"size: expected \(height, width\), got 224"),
+    ({"size": "224"}, TypeError, r"size: expected \(height, width\) or an int, got .224."),
     ({"last_batch": "dorp"}, ValueError, "last_batch: expected one of .*, got 'dorp'; did you mean 'drop'"),
     ({"device": "cuda"}, ValueError, "device: expected one of 'auto', 'cpu', 'gpu', got 'cuda'"),
     ({"num_threads": 0}, ValueError, "num_threads: expected 1 to"),

@@ -322,13 +322,32 @@ def test_largest_and_smallest_images(device: str) -> None:
 
 
 def test_edited_plans_that_no_draw_could_make_are_seen(device: str) -> None:
+    """The CPU refuses them; from a GPU, which nobody waits for, come NaN and black, and ``validate`` tells why."""
     images = make_images(1, 16, 16).to(device)
     for slot, edits in (
         (("color", 0.1, 1, 5), {"last": 5000}),
         (("spatial", 0.1, 5), {"last": 4000}),
         (("noise", 0.1), {"primitive": 9}),
+        (("spectral", 0.1), {"strength": np.nan}),
+        (("spectral", 0.1), {"strength": 1e30}),
     ):
         plan = Plan.build([[[slot]]], size=(16, 16))
         for field, value in edits.items():
             getattr(plan, field)[:] = value
-        assert prime_dali.apply(images, plan.torch(device)).isnan().all()
+        with pytest.raises(ValueError, match="plan: row 0, chain 0, slot 0: expected a known primitive"):
+            plan.torch(device).validate()
+        if device == "cuda":
+            assert prime_dali.apply(images, plan.torch(device)).isnan().all()
+            assert (prime_dali.apply(images, plan.torch(device), out_dtype=torch.uint8) == 0).all()
+            continue
+        for pixels in (images, (images * 255).byte()):
+            with pytest.raises(ValueError, match="plan: row 0, chain 0, slot 0: expected a known primitive"):
+                prime_dali.apply(pixels, plan.torch())
+            with pytest.raises(ValueError, match="plan: row 0, chain 0, slot 0: expected a known primitive"):
+                prime_dali.arrays.apply(pixels.numpy(), plan)
+        with pytest.raises(ValueError, match="plan: row 0, chain 0, slot 0: expected a known primitive"):
+            reference.apply(images, plan)
+    plan = Plan.build([[[("noise", 0.1)]]] * 2, size=(16, 16))
+    plan.weights[1, 0] = 0.5
+    with pytest.raises(ValueError, match="plan: row 1: expected weights >= 0 that sum to 1 within 1/512"):
+        plan.torch(device).validate()

@@ -3,7 +3,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <stdexcept>
 #include <vector>
 
 #include "../arguments.h"
@@ -19,7 +18,7 @@ T* address(const py::dict& d, const char* name) {
 
 inline Strides strides(const py::dict& d, const char* name) {
   const auto s = d[name].cast<std::vector<int64_t>>();
-  if (s.size() != 4) throw std::invalid_argument("prime_dali: expected four strides");
+  require(s.size() == 4, name, ": expected four strides, got ", s.size());
   return {s[0], s[1], s[2], s[3]};
 }
 
@@ -27,10 +26,8 @@ inline Strides strides(const py::dict& d, const char* name) {
 inline SampleArgs sample_args(const py::dict& d, std::vector<int64_t>& views) {
   SampleArgs a{};
   views = d["views"].cast<std::vector<int64_t>>();
-  if (views.empty() || views.size() > kMaxViews) throw std::invalid_argument("prime_dali: expected 1 to 16 views");
-  const auto law = d["law"].cast<std::vector<double>>();
-  if (!read_law(law.data(), law.size(), a.law))
-    throw std::invalid_argument("prime_dali: expected as many numbers in law as core/plan.h has fields");
+  check_range<size_t>("views", views.size(), 1, kMaxViews);
+  read_law(d["law"].cast<std::vector<double>>(), a.law);
   a.index = address<const int64_t>(d, "index");
   a.epoch = address<const int64_t>(d, "epoch");
   a.epoch_step = d["epoch_step"].cast<int64_t>();
@@ -53,15 +50,10 @@ inline ApplyArgs apply_args(const py::dict& d) {
   a.plan = address<const int32_t>(d, "plan");
   a.rows = d["rows"].cast<int64_t>();
   a.images = d["images"].cast<int64_t>();
-  a.height = d["height"].cast<int>();
-  a.width = d["width"].cast<int>();
-  const auto shape = d["shape"].cast<std::vector<int>>();
-  if (shape.size() != 5) throw std::invalid_argument("prime_dali: expected five numbers in shape");
-  a.chains = shape[0], a.depth = shape[1], a.filter = shape[2], a.max_cut = shape[3], a.max_band = shape[4];
+  read_size(d["height"].cast<int64_t>(), d["width"].cast<int64_t>(), a);
+  read_plan_shape(d["shape"].cast<std::vector<int64_t>>(), a);
   a.flip = address<const uint8_t>(d, "flip");
-  const auto mean = d["mean"].cast<std::vector<double>>(), scale = d["scale"].cast<std::vector<double>>();
-  if (!read_normalization(mean.data(), mean.size(), scale.data(), scale.size(), a))
-    throw std::invalid_argument("prime_dali: expected three numbers each in mean and scale, or none");
+  read_normalization(d["mean"].cast<std::vector<double>>(), d["scale"].cast<std::vector<double>>(), a);
   return a;
 }
 

@@ -27,6 +27,14 @@ PYBIND11_MODULE(_arrays, m) {
     py::gil_scoped_release release;
     sample_cpu(args);
   });
+  m.def("check_rows", [](const py::dict& d) {  // of Plan.validate()
+    ApplyArgs a{};
+    read_plan_shape(d["shape"].cast<std::vector<int64_t>>(), a);
+    const int32_t* plan = address<const int32_t>(d, "plan");
+    const int64_t rows = d["rows"].cast<int64_t>();
+    if (rows > 0) check_address("plan", plan, alignof(int32_t));
+    check_rows(plan, rows, a);
+  });
   m.def("apply", [](const py::dict& d) {
     const ApplyArgs args = apply_args(d);
     const int threads = d["threads"].cast<int>();

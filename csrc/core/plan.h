@@ -19,11 +19,19 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 16, "a slot is four words");
 
-constexpr int kMaxChains = 255, kMaxDepth = 255, kMaxCut = 4094, kMaxColorCut = 1024, kMaxFilter = 31;
+constexpr int kMaxChains = 255, kMaxDepth = 255, kMaxCut = 4094, kMaxColorCut = 1024, kMaxFilter = 31, kMaxViews = 16;
+constexpr int64_t kMaxImages = (int64_t(1) << 31) - 1;
+// Amplitudes of a Law, and alpha. A strength is the product of two at most, of three in fn.prime.augment: 1e18. Up to
+// kMaxStrength no sum over a filter, a field or a band leaves what float32 holds.
+constexpr double kMaxAmplitude = 1e6;
+constexpr float kMaxStrength = 1e20f;
+// How far the weights of a row may be from a sum of 1: half a step of 8 bits.
+constexpr float kWeightTolerance = 1.f / 512.f;
 
-// Plans can be edited by hand. What no draw could have made is not run: the pixels become NaN.
+// Plans can be edited by hand. What no draw could have made is not run: on the CPU the plan is refused (check.h); on a
+// GPU, which nobody waits for, pixels become NaN, and bytes 0.
 PRIME_HD bool valid(Slot s, int max_cut, int max_band) {
-  if (s.primitive != kIdentity && !(s.strength >= 0.f && s.strength <= 3e38f)) return false;
+  if (s.primitive != kIdentity && !(s.strength >= 0.f && s.strength <= kMaxStrength)) return false;
   switch (s.primitive) {
     case kIdentity:
     case kSpectral:
@@ -197,7 +205,5 @@ struct SampleArgs {
     return make_stream(seed, index[r % images], epoch[r % images * epoch_step], view);
   }
 };
-
-constexpr int kMaxViews = 16;
 
 }  // namespace prime

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #endif
 
+#include "../core/check.h"
 #include "../core/primitives.h"
 #include "cpu.h"
 
@@ -97,7 +98,7 @@ struct Worker {
       const Slot slot = plan.slot(chain, j);
       float* dst = src == ping.get() ? pong.get() : ping.get();
       if (slot.primitive == kIdentity) continue;
-      if (!valid(slot, args.max_cut, args.max_band)) {
+      if (!valid(slot, args.max_cut, args.max_band)) {  // somebody has edited the plan since it was checked
         std::fill(ping.get(), ping.get() + values, not_a_number());
         return ping.get();
       }
@@ -157,6 +158,8 @@ void on_threads(int64_t threads, F work) {
 }  // namespace
 
 void apply_cpu(const ApplyArgs& args, int threads) {
+  check(args);
+  check_rows(args.plan, args.rows, args);
   const SineTable rows(modes(args.max_cut, args.height), args.height);
   const SineTable other =
       args.height == args.width ? SineTable() : SineTable(modes(args.max_cut, args.width), args.width);

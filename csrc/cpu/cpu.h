@@ -1,4 +1,5 @@
-// The CPU back end. Throws std::bad_alloc when scratch memory cannot be had; never anything else.
+// The CPU back end. Throws std::invalid_argument for arguments that core/check.h refuses, and std::bad_alloc when
+// scratch memory cannot be had; never anything else.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,3 +1,4 @@
+#include "../core/check.h"
 #include "cpu.h"
 
 namespace prime {
@@ -17,6 +18,8 @@ bool cpu_supported() {
 }
 
 void sample_cpu(const SampleArgs& a) {
+  check(a);
+  check_epochs(a);
   for (int64_t r = 0; r < a.view_count * a.images; ++r) {
     const int64_t view = a.views[r / a.images];
     const Row<int32_t> row = a.row(r);

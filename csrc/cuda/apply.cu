@@ -2,6 +2,7 @@
 // alone; what each slot does is read from the plan on the device.
 #include <algorithm>
 
+#include "../core/check.h"
 #include "passes.cuh"
 
 namespace prime {
@@ -261,10 +262,15 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
 
 }  // namespace
 
-size_t workspace_bytes(const ApplyArgs& a) { return a.rows == 0 ? 0 : chunk_that_fits(a, kWorkspace).bytes; }
+size_t workspace_bytes(const ApplyArgs& a) {
+  check(a);
+  return a.rows == 0 ? 0 : chunk_that_fits(a, kWorkspace).bytes;
+}
 
 int apply_cuda(const ApplyArgs& a, void* workspace, size_t bytes, void* stream) {
+  check(a);
   if (a.rows == 0) return cudaSuccess;
+  check_address("workspace", workspace, 256);
   Work w;
   const Chunk chunk = chunk_that_fits(a, bytes);
   if (chunk.bytes > bytes) return cudaErrorMemoryAllocation;

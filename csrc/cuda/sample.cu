@@ -1,4 +1,4 @@
-#include "../core/plan.h"
+#include "../core/check.h"
 #include "cuda.h"
 #include "device.cuh"
 
@@ -27,6 +27,7 @@ __global__ void reserve_kernel(int64_t* counter, int64_t images, int64_t* first)
 }  // namespace
 
 int sample_cuda(const SampleArgs& args, void* stream) {
+  check(args);
   const int64_t rows = args.view_count * args.images;
   if (rows == 0) return cudaSuccess;
   Views views{};

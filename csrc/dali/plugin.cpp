@@ -43,13 +43,9 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     if constexpr (std::is_same_v<Backend, GPUBackend>)
       DALI_ENFORCE(core.apply_cuda, "prime_dali was built without CUDA; see prime-dali doctor");
     const auto law = spec.GetRepeatedArgument<float>("law");
-    const std::vector<double> numbers(law.begin(), law.end());
-    DALI_ENFORCE(
-        read_law(numbers.data(), numbers.size(), law_),
-        make_string("law: expected ", kLawFields, " numbers of prime_dali.dali.arguments(), got ", law.size()));
-    shape_ = spec.GetRepeatedArgument<int>("plan_shape");
-    DALI_ENFORCE(shape_.size() == 5,
-                 make_string("plan_shape: expected 5 numbers of prime_dali.dali.arguments(), got ", shape_.size()));
+    read_law({law.begin(), law.end()}, law_);
+    read_plan_shape(spec.GetRepeatedArgument<int>("plan_shape"), format_);
+    check_room(law_, format_);
     for (int view : spec.GetRepeatedArgument<int>("view")) views_.push_back(view);
     DALI_ENFORCE(!views_.empty() && views_.size() <= kMaxViews,
                  make_string("view: expected 1 to ", kMaxViews, " numbers, got ", views_.size()));
@@ -64,9 +60,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       DALI_ENFORCE(s > 0.f, make_string("std: expected positive numbers, got ", s));
       scales.push_back(1.0 / s);
     }
-    DALI_ENFORCE(
-        read_normalization(means.data(), means.size(), scales.data(), scales.size(), format_),
-        make_string("mean, std: expected three numbers each, or none, got ", mean.size(), " and ", std.size()));
+    read_normalization(means, scales, format_);
     normalised_ = !mean.empty();
     spec.TryGetArgument(out_dtype_, "dtype");
     if (out_dtype_ != DALI_NO_TYPE) dtype_of(out_dtype_, "dtype");
@@ -93,9 +87,9 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       const auto [channels, height, width] =
           layout_ == "HWC" ? std::tuple(s[2], s[0], s[1]) : std::tuple(s[0], s[1], s[2]);
       DALI_ENFORCE(channels == 3, make_string("images: expected 3 channels, got ", channels, " in image ", i));
-      DALI_ENFORCE(
-          height >= 8 && height <= kMaxSide && width >= 8 && width <= kMaxSide,
-          make_string("images: expected 8 to ", kMaxSide, " pixels, got ", height, " x ", width, " in image ", i));
+      DALI_ENFORCE(height >= kMinSide && height <= kMaxSide && width >= kMinSide && width <= kMaxSide,
+                   make_string("images: expected ", kMinSide, " to ", kMaxSide, " pixels, got ", height, " x ", width,
+                               " in image ", i));
       sizes_[i] = {static_cast<int>(height), static_cast<int>(width)};
       if (channels_last_)
         shape.set_tensor_shape(i, TensorShape<>{height, width, 3});
@@ -125,13 +119,17 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     if (!this->spec_.HasTensorArgument(name)) return std::vector<T>(images, this->spec_.template GetArgument<T>(name));
     const auto& given = ws.ArgumentInput(name);
     std::vector<T> values(images);
+    const DALIDataType type = given.type();
+    DALI_ENFORCE(!std::is_integral_v<T> ||
+                     (type != DALI_FLOAT && type != DALI_UINT64 && (type != DALI_BOOL || name == std::string("flip"))),
+                 make_string(name, ": expected integers that int64 holds, got ", type));
     for (int i = 0; i < images; ++i) {
       DALI_ENFORCE(volume(given.tensor_shape(i)) == 1,
                    make_string(name, ": expected one number an image, got shape ", given.tensor_shape(i)));
-      TYPE_SWITCH(given.type(), type2id, Given,
+      TYPE_SWITCH(type, type2id, Given,
                   (bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float),
                   (values[i] = static_cast<T>(*static_cast<const Given*>(given.raw_tensor(i)));),
-                  (DALI_FAIL(make_string(name, ": expected numbers, got ", given.type()));));
+                  (DALI_FAIL(make_string(name, ": expected numbers, got ", type));));
     }
     return values;
   }
@@ -142,7 +140,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     const auto indices = scalars<int64_t>("index", ws, images), epochs = scalars<int64_t>("epoch", ws, images);
     const auto flips = scalars<int64_t>("flip", ws, images);
     const auto alphas = scalars<float>("alpha", ws, images);
-    const int64_t words = row_words(shape_[0], shape_[1]);
+    const int64_t words = row_words(format_.chains, format_.depth);
     plans_.resize(views_.size() * images * words), flips_.resize(images);
     for (int i = 0; i < images; ++i) {
       int64_t index = indices[i];
@@ -152,16 +150,14 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
         const uint64_t high = rng.next();
         index = static_cast<int64_t>(high << 32 | rng.next());
       }
-      DALI_ENFORCE(epoch >= 0, make_string("epoch: expected a number from 0, got ", epoch, " for image ", i));
       const float alpha = alphas[i];
-      DALI_ENFORCE(alpha >= 0.f && alpha < 1e6f,
-                   make_string("alpha: expected a number from 0, got ", alpha, " for image ", i));
+      check_range<double>("alpha", alpha, 0, kMaxAmplitude);
       flips_[i] = flips[i] != 0;
       law_.height = sizes_[i].height, law_.width = sizes_[i].width;
       for (size_t v = 0; v < views_.size(); ++v) {
         int32_t* plan = plans_.data() + (v * images + i) * words;
         core.sample_cpu({law_, &index, &epoch, 0, 1, seed_, &views_[v], 1, plan});
-        const Row<int32_t> row{plan, shape_[0], shape_[1]};
+        const Row<int32_t> row{plan, format_.chains, format_.depth};
         for (int c = 0; c < row.chains; ++c)
           for (int j = 0; j < row.depth; ++j) {
             Slot s = row.slot(c, j);
@@ -181,7 +177,6 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     a.out = out, a.out_type = dtype_of(type_, "dtype"), a.out_strides = dense_strides(height, width, channels_last_);
     a.in_strides.n = in_step, a.out_strides.n = out_step;
     a.plan = plan, a.rows = a.images = count, a.height = height, a.width = width;
-    a.chains = shape_[0], a.depth = shape_[1], a.filter = shape_[2], a.max_cut = shape_[3], a.max_band = shape_[4];
     a.flip = flip;
     return a;
   }
@@ -189,8 +184,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   void run(Workspace& ws);
 
   Law law_;
-  ApplyArgs format_{};  // mean and scale
-  std::vector<int> shape_;
+  ApplyArgs format_{};  // the shape of plans, mean and scale
   std::vector<int64_t> views_;
   uint64_t seed_;
   bool normalised_, channels_last_ = true;
@@ -208,7 +202,7 @@ void Augment<CPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<CPUBackend>(0);
   auto& pool = ws.GetThreadPool();
   const int images = in.num_samples();
-  const int64_t words = row_words(shape_[0], shape_[1]);
+  const int64_t words = row_words(format_.chains, format_.depth);
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<CPUBackend>(v);
     for (int i = 0; i < images; ++i) {
@@ -230,7 +224,7 @@ template <>
 void Augment<GPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<GPUBackend>(0);
   const int images = in.num_samples();
-  const int64_t words = row_words(shape_[0], shape_[1]);
+  const int64_t words = row_words(format_.chains, format_.depth);
   kernels::DynamicScratchpad scratch(ws.stream());
   const int32_t* plans = scratch.ToGPU(ws.stream(), plans_);
   const uint8_t* flips = scratch.ToGPU(ws.stream(), flips_);

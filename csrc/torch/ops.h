@@ -17,7 +17,8 @@ namespace prime {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// prime_dali/torch_ops.py has checked everything with messages for people; these catch direct callers of the ops.
+// What tensors are; numbers are checked by core/check.h. prime_dali/torch_ops.py has checked everything with messages
+// for people; these catch direct callers of the ops.
 #define PRIME_REQUIRE(condition, what) STD_TORCH_CHECK(condition, "prime_dali: expected ", what)
 
 inline Tensor new_tensor(std::vector<int64_t> sizes, std::vector<int64_t> strides, ScalarType dtype,
@@ -57,10 +58,10 @@ struct Sample {
                   "epoch: int64 [] or contiguous [N]");
     PRIME_REQUIRE(epoch.get_device_index() == index.get_device_index() && epoch.is_cpu() == index.is_cpu(),
                   "index and epoch on one device");
-    PRIME_REQUIRE(!views.empty() && views.size() <= kMaxViews, "1 to 16 views");
-    PRIME_REQUIRE(read_law(law.data(), law.size(), args.law), "law: as many numbers as core/plan.h has fields");
-    PRIME_REQUIRE(height >= 8 && height <= kMaxSide && width >= 8 && width <= kMaxSide, "height and width: 8 to 4096");
+    read_law(law, args.law);
+    check_size(height, width);
     args.law.height = static_cast<double>(height), args.law.width = static_cast<double>(width);
+    check_range<size_t>("views", views.size(), 1, kMaxViews);
     args.index = static_cast<const int64_t*>(index.data_ptr());
     args.epoch = static_cast<const int64_t*>(epoch.data_ptr());
     args.epoch_step = epoch.dim();
@@ -97,20 +98,13 @@ struct Apply {
   Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip, const std::vector<int64_t>& shape,
         ScalarType out_dtype, const std::vector<double>& mean, const std::vector<double>& scale, bool channels_last) {
     PRIME_REQUIRE(images.dim() == 4 && images.size(1) == 3, "images: [N, 3, H, W]");
-    PRIME_REQUIRE(shape.size() == 5, "shape: chains, depth, filter size, max_cut and max_band");
-    const int64_t chains = shape[0], depth = shape[1], filter = shape[2], max_cut = shape[3], max_band = shape[4];
-    PRIME_REQUIRE(chains >= 1 && chains <= kMaxChains && depth >= 1 && depth <= kMaxDepth, "width and depth: 1 to 255");
+    read_plan_shape(shape, args);
     PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
-                      plan.size(1) == row_words(static_cast<int>(chains), static_cast<int>(depth)),
+                      plan.size(1) == row_words(args.chains, args.depth),
                   "plan: contiguous int32 [R, words of a row]");
     PRIME_REQUIRE(plan.get_device_index() == images.get_device_index() && plan.is_cpu() == images.is_cpu(),
                   "images and plan on one device");
     args.images = images.size(0), args.rows = plan.size(0);
-    PRIME_REQUIRE(args.images == 0 ? args.rows == 0 : args.rows % args.images == 0,
-                  "plan: a whole number of rows per image");
-    PRIME_REQUIRE(filter >= 1 && filter % 2 == 1 && filter <= kMaxFilter, "filter size: odd, 1 to 31");
-    PRIME_REQUIRE(max_cut >= 0 && max_cut <= kMaxCut, "max_cut: 0 to 4094");
-    PRIME_REQUIRE(max_band >= 0 && max_band <= kMaxColorCut, "max_band: 0 to 1024");
     if (flip) {
       PRIME_REQUIRE(flip->dim() == 1 && flip->size(0) == images.size(0) && flip->scalar_type() == ScalarType::Bool &&
                         flip->is_contiguous(),
@@ -119,14 +113,9 @@ struct Apply {
                     "images and flip on one device");
       args.flip = static_cast<const uint8_t*>(flip->data_ptr());
     }
-    PRIME_REQUIRE(read_normalization(mean.data(), mean.size(), scale.data(), scale.size(), args),
-                  "mean and scale: three numbers each, or none");
+    read_normalization(mean, scale, args);
     const int64_t height = images.size(2), width = images.size(3);
-    PRIME_REQUIRE(height >= 8 && height <= kMaxSide && width >= 8 && width <= kMaxSide, "height and width: 8 to 4096");
-    args.height = static_cast<int>(height), args.width = static_cast<int>(width);
-    args.chains = static_cast<int>(chains), args.depth = static_cast<int>(depth);
-    args.filter = static_cast<int>(filter), args.max_cut = static_cast<int>(max_cut);
-    args.max_band = static_cast<int>(max_band);
+    read_size(height, width, args);
     args.in = images.data_ptr();
     args.in_type = dtype_of(images.scalar_type());
     args.in_strides = {images.stride(0), images.stride(1), images.stride(2), images.stride(3)};

@@ -61,10 +61,11 @@ def prime(
         images: uint8, float16 or float32 (floats in [0, 1]), ``layout``, all of one size (``native``: of any), H and W
             from 8 to 4096.
         config: The distributions, or the name of a preset.
-        index: int64 scalars, each image's own number in the data set. The result then depends on it, the seed and
-            the epoch alone. None: random numbers of DALI's own generator, seeded with the low 31 bits of ``seed``;
-            it is part of DALI's checkpoints. Then give every rank a seed of its own.
-        epoch: An int from 0, or int64 scalars.
+        index: Scalars of any integer type that int64 holds, each image's own number in the data set. The result then
+            depends on it, the seed and the epoch alone. None: random numbers of DALI's own generator, seeded with the
+            low 31 bits of ``seed``; it is part of DALI's checkpoints. Then give every rank a seed of its own.
+        epoch: An int from 0 to 4294967295, or scalars of any integer type. In the Python modes on a GPU they are not
+            read back, and only their low 32 bits count.
         flip: Scalars of any integer type or bool, as of ``fn.random.coin_flip``: not 0 mirrors all outputs of this
             image left to right. None: none is mirrored.
         seed: The run's seed.
@@ -102,7 +103,7 @@ def prime(
     if isinstance(epoch, DataNode):
         inputs["epoch"] = epoch
     else:
-        _arguments.epoch(epoch)
+        epoch = _arguments.epoch(epoch)
     if flip is not None:
         if not isinstance(flip, DataNode):
             raise TypeError(f"flip: expected a DataNode of scalars, got {type(flip).__name__}")
@@ -159,7 +160,7 @@ class _Augment:
             expected = f"{self.layout} with 3 channels as layout says"
             raise ValueError(f"images: expected {expected}, got shape {list(shape)}")
         size = shape[self.layout.index("H")], shape[self.layout.index("W")]
-        numbers = {name: _stacked(xp, values).reshape(-1) for name, values in given.items()}
+        numbers = {name: _integers(name, _stacked(xp, values).reshape(-1)) for name, values in given.items()}
         plan = door.sample(
             self.config, numbers["index"], size=size, seed=self.seed, epoch=numbers.get("epoch", self.epoch),
             view=self.view,
@@ -182,6 +183,16 @@ class _Augment:
             flip=flip, channels_last=self.out_layout == "HWC",
         )  # fmt: skip
         return out.permute(0, 2, 3, 1) if self.out_layout == "HWC" else out
+
+
+def _integers(name: str, numbers: Any) -> Any:
+    """An array of integers or bools as int64; TypeError for other numbers, as in mode native."""
+    kind = str(numbers.dtype).removeprefix("torch.")
+    if kind == "int64" or (kind == "bool" and name == "flip"):
+        return numbers
+    if kind not in ("int8", "int16", "int32", "uint8", "uint16", "uint32"):
+        raise TypeError(f"{name}: expected integers that int64 holds, got {kind}")
+    return numbers.astype(np.int64) if hasattr(numbers, "astype") else numbers.long()
 
 
 def _stacked(xp: Any, samples: Sequence[Any]) -> Any:

@@ -71,7 +71,7 @@ def train_pipeline(
     decoded: bool = False,
     seed: int = 0,
     views: int = 1,
-    size: tuple[int, int] = (224, 224),
+    size: int | Sequence[int] = (224, 224),
     area: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     flip: float = 0.5,
@@ -109,7 +109,7 @@ def train_pipeline(
         decoded: ``source`` gives uint8 HWC images; False: encoded ones, on the CPU.
         seed: The run's seed, the same on all shards.
         views: 1, or 3 of one decode: clean, augmented, augmented.
-        size: Height and width of the result, 8 to 4096 pixels each.
+        size: Height and width of the result, 8 to 4096 pixels each, or an int for squares.
         area, ratio: Bounds of the crop's part of the area (0 to 1), and of its width / height.
         flip: Probability to mirror left to right; all views of an image together.
         mean, std: Per channel, on the [0, 1] scale. None, both: pixels in [0, 1], or 0 to 255 for ``types.UINT8``.
@@ -142,6 +142,7 @@ def train_pipeline(
     _arguments.training_views(views)
     area = _arguments.interval("area", area, 1.0)
     ratio = _arguments.interval("ratio", ratio, float("inf"))
+    size = _arguments.image_size("size", size)
     flip = _arguments.amplitude("flip", flip)
     if flip > 1:
         raise ValueError(f"flip: expected a probability, 0 to 1, got {flip}")
@@ -195,7 +196,7 @@ def val_pipeline(
     source: Source | None = None,
     num_images: int | None = None,
     decoded: bool = False,
-    size: tuple[int, int] = (224, 224),
+    size: int | Sequence[int] = (224, 224),
     resize: int = 256,
     mean: Sequence[float] | None = IMAGENET_MEAN,
     std: Sequence[float] | None = IMAGENET_STD,
@@ -229,6 +230,7 @@ def val_pipeline(
     """
     if last_batch is None:
         last_batch = "partial" if source is None else "fill"
+    size = _arguments.image_size("size", size)
     common = _Common(
         prime=False, folder=folder, files=files, labels=labels, source=source, num_images=num_images, decoded=decoded,
         batch_size=batch_size, size=size, mean=mean, std=std, out_dtype=out_dtype, out_layout=out_layout,
@@ -261,7 +263,6 @@ class _Common:
     ) -> None:  # fmt: skip
         _arguments.integer("batch_size", batch_size, 1, 2**20)
         _arguments.seed(seed)
-        _arguments.image_size("size", size)
         _arguments.layouts("CHW", out_layout, _LAYOUTS)
         _arguments.normalization(mean, std)
         if out_dtype not in (types.UINT8, types.FLOAT16, types.FLOAT):

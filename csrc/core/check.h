@@ -1,0 +1,164 @@
+// What the core asks of its arguments. Both back ends ask at every entry, before anything else: so whatever a caller of
+// whatever binding passes, nothing is read or written but what the arguments name, and the work is bounded. A wrong
+// value is a std::invalid_argument that says what was expected and what came. Only addresses, and that there is as much
+// memory behind them as sizes and strides say, must be believed.
+//
+// What the rows of a plan hold is data. No bits of theirs do harm (`valid` guards every slot where it is run); but that
+// they make sense can be asked only where reading them waits for nothing, on the CPU: check_rows().
+#pragma once
+#include <cmath>
+#include <sstream>
+#include <stdexcept>
+
+#include "image.h"
+
+namespace prime {
+
+template <class... Parts>
+void require(bool holds, const Parts&... parts) {
+  if (holds) return;
+  std::ostringstream message;
+  (message << ... << parts);
+  throw std::invalid_argument(message.str());
+}
+
+template <class T>
+void check_range(const char* name, T value, T low, T high) {
+  require(value >= low && value <= high, name, ": expected ", low, " to ", high, ", got ", value);
+}
+
+// A whole number among the fields of a Law.
+inline void check_whole(const char* name, double value, int low, int high) {
+  check_range<double>(name, value, low, high);
+  require(value == std::floor(value), name, ": expected a whole number, got ", value);
+}
+
+template <class T>
+void check_size(T height, T width) {
+  check_range<T>("height", height, kMinSide, kMaxSide);
+  check_range<T>("width", width, kMinSide, kMaxSide);
+}
+
+inline void check_address(const char* name, const void* address, uintptr_t alignment) {
+  const uintptr_t a = reinterpret_cast<uintptr_t>(address);
+  require(a != 0 && a % alignment == 0, name, ": expected an address that is a multiple of ", alignment, ", got ", a);
+}
+
+static_assert(kLawFields == 21, "every field of a Law is checked here");
+
+// All but height and width, which fn.prime.augment sets image by image.
+inline void check(const Law& law) {
+  check_whole("law: chains", law.chains, 1, kMaxChains);
+  check_whole("law: depth", law.depth, 1, kMaxDepth);
+  check_whole("law: spectral", law.spectral, 0, 1);
+  check_whole("law: spatial", law.spatial, 0, 1);
+  check_whole("law: color", law.color, 0, 1);
+  check_whole("law: noise", law.noise, 0, 1);
+  check_whole("law: identity", law.identity, 0, 1);
+  check_whole("law: random_depth", law.random_depth, 0, 1);
+  check_whole("law: blend", law.blend, 0, 2);
+  check_whole("law: arcsine", law.arcsine, 0, 1);
+  check_range<double>("law: alpha", law.alpha, 0, kMaxAmplitude);
+  check_range<double>("law: spectral_std_max", law.spectral_std_max, 0, kMaxAmplitude);
+  check_whole("law: spatial_cut", law.spatial_cut, 0, kMaxCut);
+  require(law.spatial_cut != 1, "law: spatial_cut: expected 0 or 2 to ", kMaxCut, ", got 1");
+  check_whole("law: spatial_cut_max", law.spatial_cut_max, 3, kMaxCut);
+  check_range<double>("law: color_variance_max", law.color_variance_max, 0, kMaxAmplitude);
+  check_whole("law: color_cut", law.color_cut, 0, kMaxColorCut);
+  check_whole("law: color_cut_max", law.color_cut_max, 1, kMaxColorCut);
+  check_whole("law: color_band", law.color_band, 0, kMaxColorCut);
+  check_range<double>("law: noise_std", law.noise_std, 0, kMaxAmplitude);
+}
+
+inline void check(const SampleArgs& a) {
+  check(a.law);
+  check_size(a.law.height, a.law.width);
+  check_range<int64_t>("images", a.images, 0, kMaxImages);
+  check_range("views", a.view_count, 1, kMaxViews);
+  check_address("views", a.views, alignof(int64_t));
+  for (int v = 0; v < a.view_count; ++v) check_range<int64_t>("view", a.views[v], -1, UINT32_MAX);
+  check_range<int64_t>("epoch_step", a.epoch_step, 0, 1);
+  if (a.images == 0) return;
+  check_address("index", a.index, alignof(int64_t));
+  check_address("epoch", a.epoch, alignof(int64_t));
+  check_address("plan", a.plan, alignof(int32_t));
+}
+
+// In host memory: every image's epoch, of which 32 bits are used.
+inline void check_epochs(const SampleArgs& a) {
+  const int64_t count = a.epoch_step ? a.images : a.images > 0;
+  for (int64_t i = 0; i < count; ++i) check_range<int64_t>("epoch", a.epoch[i], 0, UINT32_MAX);
+}
+
+inline void check_plan_shape(int64_t chains, int64_t depth, int64_t filter, int64_t max_cut, int64_t max_band) {
+  check_range<int64_t>("chains", chains, 1, kMaxChains);
+  check_range<int64_t>("depth", depth, 1, kMaxDepth);
+  check_range<int64_t>("filter_size", filter, 1, kMaxFilter);
+  require(filter % 2 == 1, "filter_size: expected an odd number, got ", filter);
+  check_range<int64_t>("max_cut", max_cut, 0, kMaxCut);
+  check_range<int64_t>("max_band", max_band, 0, kMaxColorCut);
+}
+
+inline int64_t item_size(DType type) { return type == DType::u8 ? 1 : type == DType::f32 ? 4 : 2; }
+
+// One of the two images: offsets of its values must be numbers that 64 bits hold.
+inline void check_image(const char* name, const void* address, DType type, Strides s, const ApplyArgs& a) {
+  const int number = static_cast<int>(type);
+  require(number >= 0 && number <= static_cast<int>(DType::f32), name, ": expected type 0 to 3, got ", number);
+  check_address(name, address, static_cast<uintptr_t>(item_size(type)));
+  const auto reach = [](int64_t stride, int64_t count) { return std::fabs(static_cast<double>(stride)) * count; };
+  require(reach(s.n, a.rows) + reach(s.c, 3) + reach(s.h, a.height) + reach(s.w, a.width) < 1e18, name,
+          ": expected strides of a possible array, got ", s.n, ", ", s.c, ", ", s.h, ", ", s.w);
+}
+
+inline void check(const ApplyArgs& a) {
+  check_plan_shape(a.chains, a.depth, a.filter, a.max_cut, a.max_band);
+  check_size(a.height, a.width);
+  check_range<int64_t>("images", a.images, 0, kMaxImages);
+  require(a.images ? a.rows % a.images == 0 && a.rows >= a.images && a.rows / a.images <= kMaxViews : a.rows == 0,
+          "plan: expected 1 to ", kMaxViews, " rows for each of ", a.images, " images, got ", a.rows, " rows");
+  for (int c = 0; c < 3; ++c)
+    require(std::isfinite(a.mean[c]) && std::isfinite(a.scale[c]),
+            "mean, std: expected what float32 holds, 1 / std too, got ", a.mean[c], " and ", 1.f / a.scale[c]);
+  if (a.rows == 0) return;
+  check_image("images", a.in, a.in_type, a.in_strides, a);
+  check_image("out", a.out, a.out_type, a.out_strides, a);
+  check_address("plan", a.plan, alignof(int32_t));
+}
+
+// That plans of this shape have room for what `law` draws.
+inline void check_room(const Law& law, const ApplyArgs& a) {
+  const double cut = law.spatial_cut != 0 ? law.spatial_cut : law.spatial_cut_max;
+  const double color_cut = law.color_cut != 0 ? law.color_cut : law.color_cut_max;
+  const double band = law.color_band != 0 && law.color_band < color_cut ? law.color_band : color_cut;
+  require(a.chains == law.chains && a.depth == law.depth && (law.spatial == 0 || cut <= a.max_cut) &&
+              (law.color == 0 || band <= a.max_band),
+          "law, plan_shape: expected those of one configuration, got a law of ", law.chains, " chains of depth ",
+          law.depth, ", cuts up to ", law.spatial != 0 ? cut : 0, " and bands up to ", law.color != 0 ? band : 0,
+          ", and a plan_shape of ", a.chains, ", ", a.depth, ", ", a.max_cut, " and ", a.max_band);
+}
+
+// In host memory: whether a draw could have made every row.
+inline void check_rows(const int32_t* plan, int64_t rows, const ApplyArgs& a) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const Row<const int32_t> row{plan + r * row_words(a.chains, a.depth), a.chains, a.depth};
+    float sum = 0.f, least = 0.f;
+    for (int i = 0; i <= a.chains; ++i) {
+      const float weight = row.weight(i);
+      sum += weight, least = weight < least ? weight : least;
+    }
+    require(least >= 0.f && std::fabs(sum - 1.f) <= kWeightTolerance, "plan: row ", r,
+            ": expected weights >= 0 that sum to 1 within 1/512, got a least one of ", least, " and a sum of ", sum);
+    for (int c = 0; c < a.chains; ++c)
+      for (int j = 0; j < a.depth; ++j) {
+        const Slot s = row.slot(c, j);
+        require(valid(s, a.max_cut, a.max_band), "plan: row ", r, ", chain ", c, ", slot ", j,
+                ": expected a known primitive, a strength of 0 to ", kMaxStrength, ", a spatial cut (last) of 1 to ",
+                a.max_cut, ", a color band first to last of at most ", a.max_band, " frequencies from 1 to ",
+                kMaxColorCut, "; got primitive ", s.primitive, ", strength ", s.strength, ", first ", s.first,
+                ", last ", s.last);
+      }
+  }
+}
+
+}  // namespace prime
