@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _options, arrays
-from ._files import find_photos, read_photos, replacing
+from ._files import replacing
+from ._folders import find, shown
+from ._pictures import read_photos, reading
 from .config import PrimeConfig
 from .plan import Plan
 
@@ -25,6 +27,7 @@ FRACTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of a primitive's largest amplitude
 ALPHAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 MAX_ROWS = 64  # photographs in a PNG
 _CELL = 2.3  # inches
+_MARK = "prime-dali gallery"  # in the PNG
 
 Cell = tuple[NDArray[np.uint8], str]
 """A picture, and in words what was drawn for it."""
@@ -67,7 +70,9 @@ def main(argv: list[str]) -> None:
     config, out = _options.config(options), options.out
     if out is None and options.html is None:
         out = Path("out/gallery.png")
-    found = find_photos(options.photos) if options.photos else demo.shipped_photos()
+    found = find(options.photos) if options.photos else demo.shipped_photos()
+    if out is not None and out not in options.photos:  # in a folder of photographs, of an earlier run
+        found = [photo for photo in found if not (photo.resolve() == out.resolve() and _is_gallery(photo))]
     for name, path, suffixes in (("out", out, (".png",)), ("html", options.html, (".html", ".htm"))):
         if path is None:
             continue
@@ -81,7 +86,7 @@ def main(argv: list[str]) -> None:
         print(f"wrote {out}")
     if options.html is not None:
         top = os.path.commonpath([path.absolute().parent for path in photos])
-        named = {os.path.relpath(path.absolute(), top): photo for path, photo in photos.items()}
+        named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
         _gallery_page.save(named, config, options.html, seed=options.seed, details=options.details)
         print(f"wrote {options.html}")
 
@@ -215,4 +220,12 @@ def _grid(rows: int, columns: int, extra: float) -> tuple[Figure, Any]:
 
 def _save(figure: Figure, path: Path) -> None:
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=130, format="png")
+        figure.savefig(temporary, dpi=130, format="png", metadata={"Software": _MARK})
+
+
+def _is_gallery(path: Path) -> bool:
+    """Whether :func:`_save` wrote this PNG."""
+    from PIL import Image
+
+    with reading(path), Image.open(path) as image:
+        return image.info.get("Software") == _MARK

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from nvidia.dali import Pipeline, math
 from nvidia.dali import fn as dali_fn
 from nvidia.dali.data_node import DataNode
 
 from .. import _arguments, doctor, order
+from .._pictures import reader, refused
 from ..config import PrimeConfig, as_config
 from . import dataset
 from .operator import prime, types
@@ -103,7 +106,8 @@ def train_pipeline(
         files, labels: Paths, and one int each, in place of ``folder``.
         source: In place of both: called in the pipeline definition, returns DataNodes of images, labels (integers)
             and image numbers (integers), or None for numbers of DALI's generator, which then name crop, flip and
-            PRIME. Every batch it gives must have ``batch_size`` images, without an end, as DALI's readers do. It
+            PRIME. Labels and numbers of type uint8 and one dimension are text, as WebDataset's ``cls``: of decimal
+            digits. Every batch it gives must have ``batch_size`` images, without an end, as DALI's readers do. It
             shuffles and shards by itself.
         num_images: Images an epoch of ``source``, on this shard.
         decoded: ``source`` gives uint8 HWC images; False: encoded ones, on the CPU.
@@ -156,16 +160,19 @@ def train_pipeline(
     def definition(start: int) -> list[DataNode]:
         images, label, index, epoch = common.inputs(start, True)
         on_cpu = images.device == "cpu"
-        shape = images.shape() if decoded else fn.peek_image_shape(images)
+        seen = (images.shape(),) if decoded else (fn.peek_image_shape(images), images)
 
-        def windows(shapes: list[Any], index: list[Any], epoch: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        def windows(
+            index: list[Any], epoch: list[Any], shapes: list[Any], *encoded: list[Any]
+        ) -> tuple[list[Any], list[Any], list[Any]]:
+            _check_depths(*encoded)
             shape = np.stack(shapes).astype(np.int64)
             numbers, epochs = np.stack(index).reshape(-1), np.stack(epoch).reshape(-1)
             corner, window = order.random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, area, ratio)
             return list(corner), list(window), list(order.random_flips(numbers, epochs, seed, flip)[:, None])
 
         corner, window, flips = fn.python_function(
-            shape, index, epoch, function=windows, num_outputs=3, batch_processing=True
+            index, epoch, *seen, function=windows, num_outputs=3, batch_processing=True
         )
         place = {"normalized_anchor": False, "normalized_shape": False, "axis_names": "HW"}
         if decoded:
@@ -237,10 +244,18 @@ def val_pipeline(
     )  # fmt: skip
     _arguments.integer("resize", resize, max(size), _arguments.MAX_SIDE)
 
+    def checked(encoded: list[Any], shapes: list[Any]) -> list[Any]:
+        _check_depths(encoded)
+        return shapes
+
     def definition(start: int) -> list[DataNode]:
         images, label, index, _ = common.inputs(start, False)
-        shape = images.shape(dtype=types.FLOAT) if decoded else fn.peek_image_shape(images, dtype=types.FLOAT)
-        images = images if decoded else fn.decoders.image(images, **common.decoder)
+        if decoded:
+            shape = images.shape(dtype=types.FLOAT)
+        else:
+            shape = fn.peek_image_shape(images, dtype=types.FLOAT)
+            shape = fn.python_function(images, shape, function=checked, batch_processing=True)
+            images = fn.decoders.image(images, **common.decoder)
         images = images.gpu() if common.device == "gpu" else images
         window = math.min(shape[0], shape[1]) / resize * np.array(size, np.float32)  # as seen in the whole image
         low = (shape[:2] - window) * 0.5
@@ -342,7 +357,7 @@ class _Common:
                 lambda info: np.full(self.batch_size, info.iteration // self.batches, np.int64),
                 batch=True, batch_info=True, dtype=types.INT64, ndim=0,
             )  # fmt: skip
-        return images, fn.cast(label, dtype=types.INT64), fn.cast(index, dtype=types.INT64), epochs
+        return images, _numbers("labels", label), _numbers("image numbers", index), epochs
 
     def normalized(self, images: DataNode, flips: DataNode | None) -> DataNode:
         """Images without PRIME, of the same values and axes as with it."""
@@ -360,6 +375,37 @@ class _Common:
 
     def pipeline(self, views: int, definition: Callable[[int], list[DataNode]]) -> ImagePipeline:
         return ImagePipeline(self.data, self.batches, views, self.out_layout, definition, self.options)
+
+
+def _check_depths(*encoded: list[Any]) -> None:
+    """ValueError for an encoded image whose pixels the decoder would clamp or scale to 8 bits."""
+    for place, data in enumerate(encoded[0] if encoded else ()):
+        why = refused(reader(data))
+        if why:
+            raise ValueError(f"images: image {place} of a batch: {why}")
+
+
+def _numbers(name: str, node: DataNode) -> DataNode:
+    """The integers that a source gives, int64 ``[1]`` each."""
+
+    def read(values: list[Any]) -> list[Any]:
+        return [np.array([_number(name, value)], np.int64) for value in values]
+
+    return fn.python_function(node.cpu() if node.device == "gpu" else node, function=read, batch_processing=True)
+
+
+def _number(name: str, value: NDArray[Any]) -> int:
+    if value.dtype == np.uint8 and value.ndim == 1:  # text, as WebDataset's cls: as numbers they would be ASCII codes
+        text = value.tobytes()
+        if re.fullmatch(rb"\s*[0-9]{1,18}\s*", text) is None:
+            raise ValueError(
+                f"source: expected {name} that are integers, or text of one as WebDataset's cls, got the bytes "
+                f"{text[:32]!r}; number classes that have names, and cast numbers of 8 bits with fn.cast to INT64"
+            )
+        return int(text)
+    if value.dtype.kind not in "iu" or value.size != 1:
+        raise TypeError(f"source: expected {name} of one integer each, got {value.dtype} {list(value.shape)}")
+    return int(value.item())
 
 
 def _device_id(device_id: int | None) -> int:
