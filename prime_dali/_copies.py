@@ -159,7 +159,7 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
     settings: Settings = _shared[0]
     path = settings.source / photo
     try:
-        _jobs.check_name(settings.destination, _target(photo, settings.copies - 1, settings.format))
+        _jobs.check_name(settings.destination, _target(photo, settings.copies - 1, settings.format), path)
         stamp = stamped(path)
         image, digest = read(path, settings.size), sha256(path)
         if stamped(path) != stamp:

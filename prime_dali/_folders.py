@@ -52,11 +52,18 @@ def _walk(folder: str, above: dict[tuple[int, int], str]) -> Iterator[tuple[str,
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir():
+            if _is_folder(entry):
                 yield from _walk(entry.path, {**above, here: folder})
             elif entry.name.lower().endswith(SUFFIXES):
                 inside.append(entry.path)
     yield folder, inside
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def classes(folder: str | os.PathLike[str]) -> list[str]:
@@ -71,7 +78,7 @@ def classes(folder: str | os.PathLike[str]) -> list[str]:
     for entry in visible:
         if entry.is_symlink() and not os.path.exists(entry.path):
             raise FileNotFoundError(f"{shown(entry.path)}: expected a folder or file, got a link to nothing")
-    return sorted(entry.name for entry in visible if entry.is_dir())
+    return sorted(entry.name for entry in visible if _is_folder(entry))
 
 
 def find(paths: Iterable[Path]) -> list[Path]:

@@ -66,8 +66,8 @@ def finishing(folder: Path, name: Path) -> Iterator[Path]:
     temporary.replace(folder / name)
 
 
-def check_name(folder: Path, name: Path) -> None:
-    """Whether ``name`` can be that of a file in ``folder``.
+def check_name(folder: Path, name: Path, picture: Path) -> None:
+    """Whether ``name`` can be that of a file in ``folder``, which is made of a picture.
 
     Raises:
         PhotoError: It is longer than the file system allows.
@@ -76,8 +76,8 @@ def check_name(folder: Path, name: Path) -> None:
         length, greatest = len(os.fsencode(text)), os.pathconf(folder, limit)
         if length > greatest:
             raise PhotoError(
-                f"{shown(name)}: expected a name of at most {greatest} bytes, as {shown(folder)} allows, got {length}; "
-                "give its picture a shorter one"
+                f"{shown(picture)}: expected a shorter name, for {shown(name)} in {shown(folder)} has {length} bytes, "
+                f"of at most {greatest}"
             )
 
 

@@ -193,6 +193,8 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
         raise FileNotFoundError(f"{source}: not there; if it has moved, write so into {made.folder / _jobs.MANIFEST}")
     if manifest["cifar"] is None:
         path, number, copy = _copies.inside(source, entry["source"]), entry["number"], entry["copy"]
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: expected the file that {file} was made of, found none")
         _copies.check_unchanged(path, entry)
         image = _copies.read(path, manifest["size"])
     else:

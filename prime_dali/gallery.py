@@ -72,13 +72,13 @@ def main(argv: list[str]) -> None:
         out = Path("out/gallery.png")
     found = find(options.photos) if options.photos else demo.shipped_photos()
     if out is not None and out not in options.photos:  # in a folder of photographs, of an earlier run
-        found = [photo for photo in found if not (photo.resolve() == out.resolve() and _is_gallery(photo))]
+        found = [photo for photo in found if not (_same(photo, out) and _is_gallery(photo))]
     for name, path, suffixes in (("out", out, (".png",)), ("html", options.html, (".html", ".htm"))):
         if path is None:
             continue
         if path.suffix.lower() not in suffixes or path.is_dir():
             raise ValueError(f"{name}: expected the name of a file that ends in {suffixes[0]}, got {path}")
-        if path.resolve() in {photo.resolve() for photo in found}:
+        if any(_same(path, photo) for photo in found):
             raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
     photos = read_photos(found, options.size, options.on_error, print)
     if out is not None:
@@ -221,6 +221,10 @@ def _grid(rows: int, columns: int, extra: float) -> tuple[Figure, Any]:
 def _save(figure: Figure, path: Path) -> None:
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=130, format="png", metadata={"Software": _MARK})
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)  # a link to itself is no error
 
 
 def _is_gallery(path: Path) -> bool:

@@ -233,7 +233,8 @@ def _imagenet_photo(number: int, photo: Path) -> str:
     if not missing:
         return ""
     try:
-        _jobs.check_name(settings.destination, max(wanted.values(), key=lambda path: len(os.fsencode(path))))
+        longest = max(wanted.values(), key=lambda path: len(os.fsencode(path)))
+        _jobs.check_name(settings.destination, longest, settings.source / photo)
         image = read_224(settings.source / photo)
     except PhotoError as error:
         return str(error)
