@@ -121,6 +121,14 @@ def open_picture(path: str | os.PathLike[str]) -> Image.Image:
         return upright.transpose(Image.Transpose[_TURNS[turn]]) if turn in _TURNS else upright
 
 
+def dimensions(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Width and height as they are stored, from the first bytes; PhotoError as :func:`open_picture`."""
+    from PIL import Image
+
+    with _opened(path) as (file, _), Image.open(file) as image:
+        return image.size
+
+
 def read_photo(path: Path, size: int | None) -> NDArray[np.uint8]:
     """The centre square of a photograph, resized: RGB uint8 ``[size, size, 3]``; None: all of it, ``[H, W, 3]``.
 

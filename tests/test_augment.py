@@ -163,7 +163,9 @@ def test_sources_that_changed(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_destination_that_vanishes(whole: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_destination_that_vanishes(
+    whole: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, bar = tmp_path / "out", _jobs.bar
 
     def vanish(*arguments: Any) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import pickle
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -369,7 +372,7 @@ def test_validation_with_a_source(folder: Path) -> None:
 
 def damaged(kind: str, path: Path) -> Path:
     """A file of this kind; its name is returned, with the suffix that goes with it."""
-    path = path.with_suffix(".png" if kind in ("16-bit", "palette", "1x1 png") else ".jpg")
+    path = path.with_suffix(".png" if kind in ("palette", "1x1 png") else ".jpg")
     picture().save(path)
     if kind == "truncated":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -388,7 +391,15 @@ def damaged(kind: str, path: Path) -> Path:
     elif kind == "palette":
         picture().convert("P").save(path)
     elif kind == "16-bit":
-        Image.fromarray(np.asarray(picture().convert("L")).astype(np.uint16) * 257).save(path)
+        Image.fromarray(np.asarray(picture().convert("L")).astype(np.uint16) * 257).save(path, "PNG")
+    elif kind == "floats":
+        Image.fromarray(np.asarray(picture().convert("L")).astype(np.float32)).save(path, "TIFF")
+    elif kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.unlink()
+        path.mkdir()
     elif kind.startswith("1x1"):
         picture().resize((1, 1)).save(path)
     elif kind == "wide":
@@ -397,6 +408,7 @@ def damaged(kind: str, path: Path) -> Path:
 
 
 BROKEN = ["truncated", "cut in the header", "empty", "text", "missing"]
+REFUSED = ["16-bit", "floats", "pipe", "folder"]
 
 
 @pytest.fixture(params=["train", "val"])
@@ -425,7 +437,7 @@ def good(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", [*BROKEN, *REFUSED])
 def test_broken_files_are_named(kind: str, make: Callable, good: list[Path], tmp_path: Path, device: str) -> None:
     bad = damaged(kind, tmp_path / "the culprit")
     loader = make(device, [*good[:3], bad, *good[3:]])
@@ -471,18 +483,100 @@ def test_broken_files_are_skipped(
 
 
 @pytest.mark.timeout(60)
+def test_files_of_other_kinds_and_names_are_skipped(
+    make: Callable, good: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the others refuse is skipped, and names are those of any bytes."""
+    bad = [damaged(kind, tmp_path / f"bad{i} \udce9") for i, kind in enumerate(["missing", "text", *REFUSED])]
+    with caplog.at_level(logging.WARNING, "prime_dali"):
+        loader = make("cpu", [*good[:1], *bad, *good[1:]], "skip")
+        assert sorted(n for batch in loader for n in batch.indices.tolist()) == [0, *[7] * 7, 8, 9, 10]
+    assert loader.replaced == dict.fromkeys(range(1, 7), 7)
+    for i in range(len(bad)):
+        assert sum(f"bad{i} \\xe9.jpg: " in record.getMessage() for record in caplog.records) == 1
+
+
+def archive(path: Path, labels: list[bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for i, label in enumerate(labels):
+            file = io.BytesIO()
+            picture().save(file, "JPEG")
+            for suffix, data in (("jpg", file.getvalue()), ("cls", label)):
+                info = tarfile.TarInfo(f"{i:03d}.{suffix}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_labels_of_a_webdataset(training: bool, tmp_path: Path) -> None:
+    def made(labels: list[bytes]) -> list[int]:
+        path = archive(tmp_path / "a.tar", labels)
+
+        def source():
+            return *fn.readers.webdataset(paths=[str(path)], ext=["jpg", "cls"]), None
+
+        arguments = {
+            "source": source,
+            "num_images": len(labels),
+            "batch_size": len(labels),
+            "size": SIZE,
+            "device": "cpu",
+        }
+        pipeline = train_pipeline(**arguments) if training else val_pipeline(**arguments)
+        return next(iter(Loader(pipeline))).labels.tolist()
+
+    assert made([b"0", b"7", b"12\n", b"999"]) == [0, 7, 12, 999]
+    with pytest.raises(
+        RuntimeError, match=r"source: expected labels that are integers, .* got the bytes b'cat'; number"
+    ):
+        made([b"0", b"cat"])
+
+
+@pytest.mark.parametrize(("value", "message"), [
+    (np.array([3], np.uint8), "expected labels that are integers, or text of one"),
+    (np.array(0.5, np.float32), r"expected labels of one integer each, got float32 \[\]"),
+    (np.array([1, 2], np.int32), r"expected labels of one integer each, got int32 \[2\]"),
+    (np.array(3, np.uint8), None),
+    (np.array([3], np.int16), None),
+])  # fmt: skip
+def test_labels_of_a_source(value: np.ndarray, message: str | None, good: list[Path]) -> None:
+    def source():
+        files = fn.readers.file(files=[str(file) for file in good[:2]])[0]
+        return files, fn.external_source(lambda info: value, batch=False), None
+
+    loader = Loader(val_pipeline(source=source, num_images=2, batch_size=2, size=SIZE, resize=24, device="cpu"))
+    if message is None:
+        assert next(iter(loader)).labels.tolist() == [3, 3]
+        return
+    with pytest.raises(RuntimeError, match=message):
+        next(iter(loader))
+
+
+def test_depths_that_a_source_gives(tmp_path: Path) -> None:
+    for kind in ("16-bit", "floats"):
+        path = damaged(kind, tmp_path / kind)  # the reader maps it: no other one of its name
+
+        def source(path: Path = path):
+            return *fn.readers.file(files=[str(path)]), None
+
+        loader = Loader(val_pipeline(source=source, num_images=1, batch_size=1, size=SIZE, resize=24, device="cpu"))
+        with pytest.raises(RuntimeError, match=r"images: image 0 of a batch: expected .*; convert it to 8 bits"):
+            next(iter(loader))
+
+
+@pytest.mark.timeout(60)
 def test_no_good_file_is_left(make: Callable, tmp_path: Path) -> None:
     bad = [damaged(kind, tmp_path / f"bad{i}") for i, kind in enumerate(BROKEN)]
     with pytest.raises(ValueError, match="files: expected a readable image, got 5 files and none can be decoded"):
         list(make("cpu", bad, "skip"))
 
 
-@pytest.mark.parametrize("kind", ["CMYK", "grayscale", "16-bit", "palette", "1x1", "1x1 png", "wide"])
+@pytest.mark.parametrize("kind", ["CMYK", "grayscale", "palette", "1x1", "1x1 png", "wide"])
 def test_odd_files_are_decoded_to_rgb(kind: str, make: Callable, tmp_path: Path, device: str) -> None:
     odd = damaged(kind, tmp_path / "odd")
     with Image.open(odd) as image:
-        eight_bit = Image.fromarray((np.asarray(image) // 257).astype(np.uint8)) if kind == "16-bit" else image
-        whole = np.asarray(eight_bit.convert("RGB")) / 255
+        whole = np.asarray(image.convert("RGB")) / 255
     [(images, _, _)] = make(device, [odd], mean=None, std=None, **({"config": None} if make.training else {}))
     assert images.shape == (1, 3, *SIZE)
     if kind == "wide":  # the window in the middle, or any other of a training crop that finds no window

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from .._folders import shown
-from .._pictures import PhotoError, open_picture
+from .._pictures import PhotoError, dimensions, open_picture
 
 LOADERS = ("pillow", "dali")
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -112,7 +112,7 @@ class Pictures:
 
         if self.resize is None:
             with ThreadPoolExecutor(max(self.workers, 1)) as pool:
-                for file, found in zip(self.files, pool.map(_dimensions, self.files), strict=True):
+                for file, found in zip(self.files, pool.map(dimensions, self.files), strict=True):
                     _check_size(file, found, self.size)
         pipeline = val_pipeline(
             files=self.files, labels=self.labels.tolist(), batch_size=size, size=(self.size, self.size),
@@ -146,10 +146,6 @@ class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
             return self.transform(image), label, ""
         except PhotoError as error:
             return torch.zeros(3, side, side, dtype=torch.uint8), label, str(error)
-
-
-def _dimensions(file: str) -> tuple[int, int]:
-    return open_picture(file).size
 
 
 def _check_size(file: str, found: tuple[int, int], side: int) -> None:
