@@ -294,3 +294,21 @@ def test_special_files_are_found_without_opening_them(tree: Path) -> None:
 
 def test_names_that_are_no_text_are_shown() -> None:
     assert _folders.shown(Path("a é \udce9\n\x1b[2J.jpg")) == "a é \\xe9\\n\\x1b[2J.jpg"
+
+
+@pytest.mark.timeout(60)
+def test_demo_skips_what_dali_does_not_decode(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    (tree / "cls" / "gif.jpg").write_bytes(saved(SMALL, "GIF"))
+    command = ["demo", "--photos", str(tree), "--out", str(tmp_path / "out"), "--size", "16", "--batch", "2"]
+    command += ["--batches", "1", "--device", "cpu"]
+    assert cli.main([*command, "--on-error", "skip"]) == 0
+    printed = capfd.readouterr().out
+    assert f"skipped {BAD} of 13 files" in printed
+    assert f"skipped {tree}/cls/gif.jpg: cannot be decoded (" in printed
+    assert "1 photographs, 16 x 16, batches of 2, on the cpu" in printed
+    for path in (tree / "cls").iterdir():
+        if path.name not in ("good.png", "gif.jpg"):
+            path.unlink()
+    assert cli.main(command) == 1
+    assert f"prime-dali demo: {tree}/cls/gif.jpg: cannot be decoded (" in capfd.readouterr().err
