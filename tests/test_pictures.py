@@ -312,3 +312,17 @@ def test_demo_skips_what_dali_does_not_decode(tree: Path, tmp_path: Path, capfd:
             path.unlink()
     assert cli.main(command) == 1
     assert f"prime-dali demo: {tree}/cls/gif.jpg: cannot be decoded (" in capfd.readouterr().err
+
+
+def test_damaged_heads() -> None:
+    """Whatever the first bytes say, looking at them ends well; a decoder decides about such a file."""
+    rng = np.random.default_rng(0)
+    wholes = [saved(Image.fromarray(SHORTS), "TIFF"), saved(Image.fromarray(SHORTS), "TIFF", big_tiff=True), tiff(TURN),
+              saved(SMALL, "PNG"), saved(SMALL, "JPEG2000"), b"P5\n8 8\n255\n" + bytes(64)]  # fmt: skip
+    for whole in wholes:
+        for _ in range(200):
+            data = np.frombuffer(whole, np.uint8)[: rng.integers(len(whole) + 1)].copy()
+            places = rng.integers(max(len(data), 1), size=rng.integers(5))
+            data[places[places < len(data)]] = rng.integers(256, size=np.count_nonzero(places < len(data)))
+            assert isinstance(_pictures.refused(_pictures.reader(data)), str)
+            assert 1 <= _pictures.orientation(_pictures.reader(data)) <= 8

@@ -18,6 +18,7 @@ from PIL import Image, ImageOps
 
 import prime_dali
 from prime_dali import doctor, order
+from prime_dali._pictures import open_picture
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
@@ -602,6 +603,33 @@ def test_orientation_is_that_of_the_camera(make: Callable, tmp_path: Path, devic
     upright = upright if make.training else upright[:, 4:20, 6:30]
     [(images, _, _)] = make(device, [tmp_path / "turned.jpg"], mean=None, std=None, **arguments)
     np.testing.assert_allclose(images[0].cpu(), upright, atol=3 / 255)
+
+
+def test_pillow_and_dali_see_the_same(tmp_path: Path, device: str) -> None:
+    """The same file gives the same pixels, up to the rounding of decoders: formats, modes and orientations."""
+    whole, files = picture(24, 24), []
+    alpha = whole.copy()
+    alpha.putalpha(whole.convert("L"))
+    best: dict[str, dict] = {"jpg": {"quality": 95, "subsampling": 0}, "webp": {"lossless": True}}
+    kept = {"jpg": ("L", "RGB", "CMYK"), "png": ("1", "L", "LA", "P", "RGB", "RGBA"), "tif": ("L", "RGB", "RGBA"),
+            "webp": ("RGB", "RGBA"), "bmp": ("1", "L", "P", "RGB"), "ppm": ("RGB",), "pgm": ("L",)}  # fmt: skip
+    for suffix, modes in kept.items():
+        for mode in modes:
+            files.append(tmp_path / f"{mode}.{suffix}")
+            (alpha if mode in ("LA", "RGBA") else whole).convert(mode).save(files[-1], **best.get(suffix, {}))
+    for turn in range(1, 9):
+        exif = Image.Exif()
+        exif[0x112] = turn
+        for suffix in ("jpg", "png", "tif", "webp"):
+            files.append(tmp_path / f"turned{turn}.{suffix}")
+            whole.save(files[-1], exif=exif, **best.get(suffix, {}))
+    pipeline = val_pipeline(
+        files=files, labels=[0] * len(files), batch_size=len(files), size=(24, 24), resize=24, device=device,
+        mean=None, std=None, out_dtype=types.UINT8, out_layout="HWC",
+    )  # fmt: skip
+    images = next(iter(Loader(pipeline))).images.permute(0, 2, 3, 1).cpu().numpy().astype(int)
+    for file, image in zip(files, images, strict=True):
+        assert np.abs(image - np.asarray(open_picture(file))).max() <= 3, file.name
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
