@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from nvidia.dali import Pipeline, math
 from nvidia.dali import fn as dali_fn
 from nvidia.dali.data_node import DataNode
 
 from .. import _arguments, doctor, order
-from .._pictures import reader, refused
 from ..config import PrimeConfig, as_config
-from . import dataset
+from . import dataset, inputs
 from .operator import prime, types
 
 fn: Any = dali_fn  # its annotations know no **options, and not all modules
@@ -165,7 +162,7 @@ def train_pipeline(
         def windows(
             index: list[Any], epoch: list[Any], shapes: list[Any], *encoded: list[Any]
         ) -> tuple[list[Any], list[Any], list[Any]]:
-            _check_depths(*encoded)
+            inputs.check_depths(*encoded)
             shape = np.stack(shapes).astype(np.int64)
             numbers, epochs = np.stack(index).reshape(-1), np.stack(epoch).reshape(-1)
             corner, window = order.random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, area, ratio)
@@ -245,7 +242,7 @@ def val_pipeline(
     _arguments.integer("resize", resize, max(size), _arguments.MAX_SIDE)
 
     def checked(encoded: list[Any], shapes: list[Any]) -> list[Any]:
-        _check_depths(encoded)
+        inputs.check_depths(encoded)
         return shapes
 
     def definition(start: int) -> list[DataNode]:
@@ -357,7 +354,7 @@ class _Common:
                 lambda info: np.full(self.batch_size, info.iteration // self.batches, np.int64),
                 batch=True, batch_info=True, dtype=types.INT64, ndim=0,
             )  # fmt: skip
-        return images, _numbers("labels", label), _numbers("image numbers", index), epochs
+        return images, inputs.numbers("labels", label), inputs.numbers("image numbers", index), epochs
 
     def normalized(self, images: DataNode, flips: DataNode | None) -> DataNode:
         """Images without PRIME, of the same values and axes as with it."""
@@ -375,37 +372,6 @@ class _Common:
 
     def pipeline(self, views: int, definition: Callable[[int], list[DataNode]]) -> ImagePipeline:
         return ImagePipeline(self.data, self.batches, views, self.out_layout, definition, self.options)
-
-
-def _check_depths(*encoded: list[Any]) -> None:
-    """ValueError for an encoded image whose pixels the decoder would clamp or scale to 8 bits."""
-    for place, data in enumerate(encoded[0] if encoded else ()):
-        why = refused(reader(data))
-        if why:
-            raise ValueError(f"images: image {place} of a batch: {why}")
-
-
-def _numbers(name: str, node: DataNode) -> DataNode:
-    """The integers that a source gives, int64 ``[1]`` each."""
-
-    def read(values: list[Any]) -> list[Any]:
-        return [np.array([_number(name, value)], np.int64) for value in values]
-
-    return fn.python_function(node.cpu() if node.device == "gpu" else node, function=read, batch_processing=True)
-
-
-def _number(name: str, value: NDArray[Any]) -> int:
-    if value.dtype == np.uint8 and value.ndim == 1:  # text, as WebDataset's cls: as numbers they would be ASCII codes
-        text = value.tobytes()
-        if re.fullmatch(rb"\s*[0-9]{1,18}\s*", text) is None:
-            raise ValueError(
-                f"source: expected {name} that are integers, or text of one as WebDataset's cls, got the bytes "
-                f"{text[:32]!r}; number classes that have names, and cast numbers of 8 bits with fn.cast to INT64"
-            )
-        return int(text)
-    if value.dtype.kind not in "iu" or value.size != 1:
-        raise TypeError(f"source: expected {name} of one integer each, got {value.dtype} {list(value.shape)}")
-    return int(value.item())
 
 
 def _device_id(device_id: int | None) -> int:
