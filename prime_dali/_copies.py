@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import json
 import os
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import __version__, _arguments, _jobs, arrays
-from ._files import PHOTO_SUFFIXES, PhotoError, read_photo
+from ._folders import SUFFIXES as PICTURES
+from ._folders import shown, walk
+from ._pictures import PhotoError, read_photo, sha256
 from .config import PrimeConfig
 from .plan import Plan
 from .recipes.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
@@ -26,7 +26,6 @@ from .recipes.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
 FILES = "files.jsonl"
 """One line of JSON for each file made: what it was made of, and what was drawn."""
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
-_ORIENTATION = 0x0112  # the EXIF tag
 _BATCH = 500  # CIFAR images at a time
 
 
@@ -88,7 +87,7 @@ def pictures(settings: Settings) -> None:
     folder, source = settings.destination, _jobs.source_of_files(settings.source, photos)
     skipped = 0
     with _jobs.destination(folder, _manifest(settings, source), "augment"):
-        done = _done(folder)
+        done = _done(folder, settings.source)
         wanted = ((number, photo, _missing(settings, photo, done)) for number, photo in enumerate(photos))
         tasks = [task for task in wanted if task[2]]
         workers = max(1, min(settings.workers or 1, len(tasks)))
@@ -114,39 +113,29 @@ def pictures(settings: Settings) -> None:
 
 def _photos(settings: Settings) -> list[Path]:
     """The images of the source, sorted; the place of one here is the number that names its draws."""
-    photos = [path.relative_to(settings.source) for path in _walk(settings.source, (), settings.on_error)]
-    if not photos:
-        raise FileNotFoundError(f"{settings.source}: expected images ({', '.join(PHOTO_SUFFIXES)}), found none")
+    photos: list[Path] = []
+    empty: dict[Path, None] = {}
+    for name, inside in walk(settings.source):
+        folder = Path(name)
+        photos += [Path(path).relative_to(settings.source) for path in inside]
+        empty[folder] = None
+        if inside:
+            for parent in (folder, *folder.parents):
+                empty.pop(parent, None)
+    for folder in empty:  # a class that would get lost
+        message = f"{shown(folder)}: expected images ({', '.join(PICTURES)}), found none"
+        if settings.on_error == "fail" or not photos:
+            raise FileNotFoundError(message)
+        print(f"skipped {message}")
     named: dict[Path, Path] = {}
     for photo in photos:
-        if photo.parts[0] == _jobs.UNFINISHED:
-            raise ValueError(f"{settings.source}: expected no unfinished run of prime-dali, found {photo}")
         other = named.setdefault(photo.with_suffix(""), photo)
         if other != photo:
             raise ValueError(
-                f"{settings.source}: expected names that differ before the suffix, as those of the copies do, "
-                f"got {other} and {photo}"
+                f"{shown(settings.source)}: expected names that differ before the suffix, as those of the copies do, "
+                f"got {shown(other)} and {shown(photo)}"
             )
     return photos
-
-
-def _walk(folder: Path, above: tuple[Path, ...], on_error: str) -> Iterator[Path]:
-    """The images in a folder and below, links followed; ``above`` are the folders that it lies in, resolved."""
-    here = folder.resolve()
-    if here in above:
-        raise ValueError(f"{folder}: expected no link to a folder that it lies in, got one to {here}")
-    found = False
-    for path in sorted(folder.iterdir()):
-        inside = _walk(path, (*above, here), on_error) if path.is_dir() else [path]
-        for image in inside:
-            if image.suffix.lower() in PHOTO_SUFFIXES:
-                found = True
-                yield image
-    if not found:
-        message = f"{folder}: expected images ({', '.join(PHOTO_SUFFIXES)}), found none"
-        if on_error == "fail":
-            raise FileNotFoundError(message)
-        print(f"skipped {message}")
 
 
 def _target(photo: Path, copy: int, format: str) -> Path:
@@ -170,10 +159,13 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
     settings: Settings = _shared[0]
     path = settings.source / photo
     try:
-        image = read(path, settings.size)
+        _jobs.check_name(settings.destination, _target(photo, settings.copies - 1, settings.format), path)
+        stamp = stamped(path)
+        image, digest = read(path, settings.size), sha256(path)
+        if stamped(path) != stamp:
+            raise PhotoError(f"{shown(path)}: expected a file that stays as it is, but it changed while it was read")
     except PhotoError as error:
         return str(error)
-    turned, digest = orientation(path), sha256(path)
     lines = []
     for copy in copies:
         pixels, plan = augment(
@@ -181,10 +173,11 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
         )
         target = _target(photo, copy, settings.format)
         with _jobs.finishing(settings.destination, target) as temporary:
-            temporary.write_bytes(encoded(pixels[0], settings.format, settings.quality, turned))
+            temporary.write_bytes(encoded(pixels[0], settings.format, settings.quality))
         lines.append({
-            "file": str(target), "source": str(photo), "source_sha256": digest, "number": number, "copy": copy,
-            "height": image.shape[0], "width": image.shape[1], "plan": plan.describe(0).splitlines(),
+            "file": str(target), "source": str(photo), "source_sha256": digest, "source_stamp": stamp,
+            "number": number, "copy": copy, "height": image.shape[0], "width": image.shape[1],
+            "plan": plan.describe(0).splitlines(),
         })  # fmt: skip
     return lines
 
@@ -199,39 +192,29 @@ def read(path: Path, size: int | None) -> NDArray[np.uint8]:
     height, width = image.shape[:2]
     if not (min(height, width) >= 8 and max(height, width) <= _arguments.MAX_SIDE):
         raise PhotoError(
-            f"{path}: expected sides of 8 to {_arguments.MAX_SIDE} pixels, got {height} x {width}; --size resizes"
+            f"{shown(path)}: expected sides of 8 to {_arguments.MAX_SIDE} pixels, got {height} x {width}; "
+            "--size resizes"
         )
     return image
 
 
-def orientation(path: Path) -> int:
-    """How EXIF says that the image is to be turned; 1: not at all."""
-    from PIL import Image
-
+def stamped(path: Path) -> list[int] | None:
+    """Size and times of a file: its content is what it was if they are. None: it is not there."""
     try:
-        with Image.open(path) as image:
-            image.load()  # of a TIFF file Pillow turns the pixels then, and takes the tag away
-            return int(image.getexif().get(_ORIENTATION, 1))
-    except (SyntaxError, ValueError, TypeError, struct.error):  # who shows the image cannot read that either
-        return 1
+        status = path.stat()
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def encoded(pixels: NDArray[np.uint8], format: str, quality: int | None, orientation: int) -> bytes:
+def encoded(pixels: NDArray[np.uint8], format: str, quality: int | None) -> bytes:
     """The content of a file of these pixels, uint8 ``[H, W, 3]``."""
     from PIL import Image
 
     options: dict[str, Any] = {} if quality is None else {"quality": quality}
-    if orientation != 1:
-        options["exif"] = Image.Exif()
-        options["exif"][_ORIENTATION] = orientation
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format.upper(), **options)
     return buffer.getvalue()
-
-
-def sha256(path: Path) -> str:
-    """Of the content of a file, hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # CIFAR: the files of its binary version.
@@ -252,7 +235,7 @@ def cifar(settings: Settings) -> None:
         raise ValueError(f"{settings.source}: expected at least {len(names)} images, one a file, got {count}")
     source = _jobs.source_of_arrays(settings.source, train.images, train.labels)
     with _jobs.destination(folder, _manifest(settings, source), "augment"):
-        done = _done(folder)
+        done = _done(folder, None)
         parts = dict(zip(names, np.array_split(np.arange(count), len(names)), strict=True))
         there = sum(len(part) * settings.copies for name, part in parts.items() if name in done)
         with (
@@ -317,15 +300,60 @@ def entries(folder: Path) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"{path}: line {number}: not JSON ({error})") from error
 
 
-def _done(folder: Path) -> set[str]:
-    """The files that are there and have their line; other lines are dropped, and other files written again."""
+def _done(folder: Path, source: Path | None) -> set[str]:
+    """The files that are there and have their line; other lines are dropped, and other files written again.
+
+    Args:
+        folder: The destination.
+        source: The folder of images, or None with CIFAR, whose images the manifest knows.
+
+    Raises:
+        ValueError: An image is not what it was when its copies were made.
+    """
     done = set()
+    stamps: dict[str, list[int] | None] = {}
     with _jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **_TEXT) as file:
         for entry in entries(folder) if (folder / FILES).exists() else ():
             if (folder / entry["file"]).exists():
+                if source is not None:
+                    entry["source_stamp"] = _unchanged(entry, source, stamps)
                 _write_lines(file, [entry])
                 done.add(entry["file"])
     return done
+
+
+def _unchanged(entry: dict[str, Any], source: Path, stamps: dict[str, list[int] | None]) -> list[int] | None:
+    """The stamp that the image of this line has now; ``stamps`` are those of images that were looked at before.
+
+    An image of another stamp, say in a folder that was copied, is read: its content decides.
+    """
+    name = entry["source"]
+    if name not in stamps:
+        path = inside(source, name)
+        stamps[name] = stamped(path)
+        if stamps[name] is None or stamps[name] != entry.get("source_stamp"):
+            check_unchanged(path, entry)
+    return stamps[name]
+
+
+def inside(source: Path, name: str) -> Path:
+    """The image of this name in the source.
+
+    Raises:
+        ValueError: The name leads out of it.
+    """
+    if os.path.isabs(name) or ".." in Path(name).parts:
+        raise ValueError(f"{FILES}: expected the name of an image in {shown(source)}, got {shown(name)!r}")
+    return source / name
+
+
+def check_unchanged(path: Path, entry: dict[str, Any]) -> None:
+    """ValueError unless ``path`` has the content that the file of this line was made of, or if it cannot be read."""
+    if sha256(path) != entry["source_sha256"]:
+        raise ValueError(
+            f"{shown(path)}: expected the file that {shown(entry['file'])} was made of, but it has changed; "
+            "bring it back, or choose another destination"
+        )
 
 
 def _manifest(settings: Settings, source: dict[str, Any]) -> dict[str, Any]:

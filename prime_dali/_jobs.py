@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._files import held
+from ._folders import shown
+from ._pictures import PhotoError, sha256
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names
@@ -36,13 +38,15 @@ def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterato
 
     Raises:
         ValueError: The folder holds something else, or was made with other settings; nothing is touched.
-        RuntimeError: Another run is writing there.
+        RuntimeError: Another run is writing there, or the folder or its manifest was taken away within the block.
     """
     with held(folder):
         _label(folder, manifest, command)
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a run that was killed
         try:
             yield
+            if not (folder / MANIFEST).exists():
+                raise RuntimeError(f"{folder}: expected the files of this run, but they were removed meanwhile")
         finally:
             shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
 
@@ -51,8 +55,8 @@ def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterato
 def finishing(folder: Path, name: Path) -> Iterator[Path]:
     """Where to write a file that moves to its place when the block ends: none that has its name is incomplete."""
     temporary = folder / UNFINISHED / f"{os.getpid()}{name.suffix}"
-    for place in (temporary, folder / name):
-        place.parent.mkdir(parents=True, exist_ok=True)
+    temporary.parent.mkdir(exist_ok=True)  # not the folder itself: one that was taken away is an error
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
     try:
         yield temporary
     except OSError as error:
@@ -60,6 +64,21 @@ def finishing(folder: Path, name: Path) -> Iterator[Path]:
             raise OSError(error.errno, error.strerror, str(folder / name)) from error
         raise
     temporary.replace(folder / name)
+
+
+def check_name(folder: Path, name: Path, picture: Path) -> None:
+    """Whether ``name`` can be that of a file in ``folder``, which is made of a picture.
+
+    Raises:
+        PhotoError: It is longer than the file system allows.
+    """
+    for text, limit in ((name.name, "PC_NAME_MAX"), (folder / name, "PC_PATH_MAX")):
+        length, greatest = len(os.fsencode(text)), os.pathconf(folder, limit)
+        if length > greatest:
+            raise PhotoError(
+                f"{shown(picture)}: expected a shorter name, for {shown(name)} in {shown(folder)} has {length} bytes, "
+                f"of at most {greatest}"
+            )
 
 
 def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
@@ -83,10 +102,32 @@ def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
 
 
 def source_of_files(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
-    """What a manifest says of the files ``names`` in ``folder``."""
-    listing = "\n".join(f"{name} {(folder / name).stat().st_size}" for name in names)
+    """What a manifest says of the files ``names`` in ``folder``, by their sizes; one that cannot be read has none."""
+
+    def size(name: Path) -> int:
+        try:
+            return (folder / name).stat().st_size
+        except OSError:
+            return -1
+
+    listing = "\n".join(f"{name} {size(name)}" for name in names)
     digest = hashlib.sha256(os.fsencode(listing)).hexdigest()
     return {"images": len(names), "sha256_of_names_and_sizes": digest, "path": str(folder)}
+
+
+def source_of_contents(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
+    """What a manifest says of the files ``names`` in ``folder``, all of which are read; one that cannot be has none."""
+
+    def content(name: Path) -> str:
+        try:
+            return sha256(folder / name)
+        except PhotoError:
+            return "unreadable"
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        listing = "\n".join(f"{name} {digest}" for name, digest in zip(names, threads.map(content, names), strict=True))
+    digest = hashlib.sha256(os.fsencode(listing)).hexdigest()
+    return {"images": len(names), "sha256_of_names_and_contents": digest, "path": str(folder)}
 
 
 def source_of_arrays(folder: Path, images: NDArray[np.uint8], labels: NDArray[Any]) -> dict[str, Any]:

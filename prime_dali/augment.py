@@ -70,14 +70,15 @@ def run(settings: Settings) -> None:
     """Make the copies, or what of them is not there yet.
 
     The source is only read. The files depend on source, settings and library versions alone, not on the number of
-    workers or on interruptions; CUDA's differ from the CPU's in rounding. A picture has the EXIF orientation of its
-    source, and none of its other metadata.
+    workers or on interruptions; CUDA's differ from the CPU's in rounding. A picture stands upright, as EXIF says of its
+    source, and has no metadata. Where there are files of an earlier run, sources whose size or times have changed are
+    read, and must have the content that they had.
 
     Raises:
         TypeError, ValueError: A setting is none, or the destination was made with others; two sources would have
             copies of the same names; a source file is not what it should be, and is named.
         FileNotFoundError: The source is not there, or a folder of it holds no image.
-        RuntimeError: Another run is writing to the destination.
+        RuntimeError: Another run is writing to the destination, or it was taken away.
     """
     settings = _checked(settings)
     (_copies.pictures if settings.cifar is None else _copies.cifar)(settings)
@@ -191,9 +192,10 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
     if not source.is_dir():
         raise FileNotFoundError(f"{source}: not there; if it has moved, write so into {made.folder / _jobs.MANIFEST}")
     if manifest["cifar"] is None:
-        path, number, copy = source / entry["source"], entry["number"], entry["copy"]
-        if _copies.sha256(path) != entry["source_sha256"]:
-            raise ValueError(f"{path}: expected the file that {file} was made of, but it has changed")
+        path, number, copy = _copies.inside(source, entry["source"]), entry["number"], entry["copy"]
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: expected the file that {file} was made of, found none")
+        _copies.check_unchanged(path, entry)
         image = _copies.read(path, manifest["size"])
     else:
         train = read_cifar(source, manifest["cifar"], train=True)
@@ -212,13 +214,9 @@ def _write_again(file: Path, out: Path) -> None:
     """:func:`remake` to a new file, the same to the byte for the same version of Pillow."""
     if out.exists():
         raise FileExistsError(f"{out}: expected a name that is not taken")
-    made, pixels = _find(file), remake(file)
-    manifest = made.manifest
+    manifest, pixels = _find(file).manifest, remake(file)
     suffixes = {"png": (".png",), "jpeg": (".jpg", ".jpeg")}[manifest["format"]]
     if out.suffix.lower() not in suffixes:
         raise ValueError(f"destination: expected a name that ends in {' or '.join(suffixes)}, got {out}")
-    orientation = 1
-    if manifest["cifar"] is None:
-        orientation = _copies.orientation(Path(manifest["source"]["path"]) / made.entry["source"])
     with replacing(out) as temporary:
-        temporary.write_bytes(_copies.encoded(pixels, manifest["format"], manifest["quality"], orientation))
+        temporary.write_bytes(_copies.encoded(pixels, manifest["format"], manifest["quality"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; exit status: 0, 1 for a bad input (one line on stderr), 2 for bad usage, 130 for Ctrl-C."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = given[0] if given else ""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # no name of a file ends a run, as stderr has it anyway
     try:
         if command in _MODULES:
             importlib.import_module(f"{__package__}.{_MODULES[command][0]}").main(given[1:])
@@ -85,9 +88,9 @@ def _build_dali_plugin(options: argparse.Namespace) -> None:
 
 def _demo(options: argparse.Namespace) -> None:
     from . import _jobs, demo
-    from ._files import find_photos
+    from ._folders import find
 
-    photos = find_photos([options.photos]) if options.photos else demo.shipped_photos()
+    photos = find([options.photos]) if options.photos else demo.shipped_photos()
     settings = demo.Settings(
         config=_options.config(options), out=options.out, photos=photos, size=options.size, batch=options.batch,
         batches=options.batches, seed=options.seed, device=options.device, on_error=options.on_error,

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import doctor, gallery
-from ._files import Report, read_photos
+from ._files import Report
+from ._pictures import PhotoError, read_photos
 from .config import PrimeConfig
 
 MAX_PHOTOS = 32  # the pipeline holds them in memory, and each is a row of the gallery
@@ -88,6 +89,24 @@ def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
     return built
 
 
+def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -> list[Path]:
+    """Those that DALI decodes too, which knows fewer formats than Pillow.
+
+    Raises:
+        PhotoError: Not all are, and ``on_error`` is ``"fail"``; or none is.
+    """
+    from .dali import loader
+
+    broken = loader.broken_files([str(path) for path in photos], 0 if device == "gpu" else None)
+    for why in broken.values():
+        if on_error == "fail":
+            raise PhotoError(why)
+        report(f"skipped {why}")
+    if len(broken) == len(photos):
+        raise PhotoError("no photograph is left that DALI decodes")
+    return [path for place, path in enumerate(photos) if place not in broken]
+
+
 def run(settings: Settings, report: Report, progress: Callable[..., Any] | None = None) -> float:
     """Run the demo: time the pipeline, write ``gallery.png`` and ``batch.png``.
 
@@ -106,8 +125,8 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     if len(settings.photos) > MAX_PHOTOS:
         report(f"using the first {MAX_PHOTOS} of {len(settings.photos)} photographs")
     squares = read_photos(settings.photos[:MAX_PHOTOS], settings.size, settings.on_error, report)
-    photos = list(squares)
     device, why = doctor.choose_device(settings.device)
+    photos = _decodable(list(squares), settings.on_error, device, report)
     shape = f"{settings.size} x {settings.size}, batches of {settings.batch}"
     report(f"{len(photos)} photographs, {shape}, on the {device} ({why})")
     pipeline = build_pipeline(photos, settings, device)

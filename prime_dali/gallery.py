@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _options, arrays
-from ._files import find_photos, read_photos, replacing
+from ._files import replacing
+from ._folders import find, shown
+from ._pictures import read_photos, reading
 from .config import PrimeConfig
 from .plan import Plan
 
@@ -26,6 +28,7 @@ ALPHAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 _TRIES = 1000  # draws that show how strong a primitive can be
 MAX_ROWS = 64  # photographs in a PNG
 _CELL = 2.3  # inches
+_MARK = "prime-dali gallery"  # in the PNG
 
 Cell = tuple[NDArray[np.uint8], str]
 """A picture, and in words what was drawn for it."""
@@ -68,13 +71,15 @@ def main(argv: list[str]) -> None:
     config, out = _options.config(options), options.out
     if out is None and options.html is None:
         out = Path("out/gallery.png")
-    found = find_photos(options.photos) if options.photos else demo.shipped_photos()
+    found = find(options.photos) if options.photos else demo.shipped_photos()
+    if out is not None and out not in options.photos:  # in a folder of photographs, of an earlier run
+        found = [photo for photo in found if not (_same(photo, out) and _is_gallery(photo))]
     for name, path, suffixes in (("out", out, (".png",)), ("html", options.html, (".html", ".htm"))):
         if path is None:
             continue
         if path.suffix.lower() not in suffixes or path.is_dir():
             raise ValueError(f"{name}: expected the name of a file that ends in {suffixes[0]}, got {path}")
-        if path.resolve() in {photo.resolve() for photo in found}:
+        if any(_same(path, photo) for photo in found):
             raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
     photos = read_photos(found, options.size, options.on_error, print)
     if out is not None:
@@ -82,7 +87,7 @@ def main(argv: list[str]) -> None:
         print(f"wrote {out}")
     if options.html is not None:
         top = os.path.commonpath([path.absolute().parent for path in photos])
-        named = {os.path.relpath(path.absolute(), top): photo for path, photo in photos.items()}
+        named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
         _gallery_page.save(named, config, options.html, seed=options.seed, details=options.details)
         print(f"wrote {options.html}")
 
@@ -226,4 +231,16 @@ def _grid(rows: int, columns: int, extra: float) -> tuple[Figure, Any]:
 
 def _save(figure: Figure, path: Path) -> None:
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=130, format="png")
+        figure.savefig(temporary, dpi=130, format="png", metadata={"Software": _MARK})
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)  # a link to itself is no error
+
+
+def _is_gallery(path: Path) -> bool:
+    """Whether :func:`_save` wrote this PNG."""
+    from PIL import Image
+
+    with reading(path), Image.open(path) as image:
+        return image.info.get("Software") == _MARK

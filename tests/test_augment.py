@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import needs_gpu
-from PIL import Image
+from PIL import Image, ImageOps
 from skimage.data import astronaut
 from test_corruptions import tiles
 
 import prime_dali
-from prime_dali import augment, cli
+from prime_dali import _jobs, augment, cli
+from prime_dali._pictures import read_photo
 from prime_dali.augment import Settings
 from prime_dali.recipes.cifar import read_cifar
 
@@ -137,6 +140,74 @@ def test_going_on(source: Path, tmp_path: Path) -> None:
         augment.run(Settings(moved, out, settings.config, copies=2, device="cpu"))
 
 
+def test_sources_that_changed(source: Path, tmp_path: Path) -> None:
+    """Of the same names and sizes; other times alone, as of a folder that was copied, are no change."""
+    out = tmp_path / "out"
+    settings = Settings(source, out, prime_dali.preset("imagenet"), copies=1, device="cpu", workers=1)
+    augment.run(settings)
+    whole, photo = files(out), source / "dog" / "z.0.bmp"
+    before = photo.read_bytes()
+    os.utime(photo, ns=(1, 1))
+    augment.run(settings)
+    assert {name: content for name, content in files(out).items() if name != "files.jsonl"} == {
+        name: content for name, content in whole.items() if name != "files.jsonl"
+    }
+    stamp = [line["source_stamp"] for line in lines(out) if line["source"] == "dog/z.0.bmp"]
+    assert stamp == [[len(before), 1, photo.stat().st_ctime_ns]]
+    photo.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    os.utime(photo, ns=(1, 1))  # as rsync --times does
+    with pytest.raises(ValueError, match=r"z.0.bmp: expected the file that dog/z.0-0.png was made of, .* has changed"):
+        augment.run(settings)
+    photo.write_bytes(before)
+    augment.run(settings)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_destination_that_vanishes(
+    whole: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, bar = tmp_path / "out", _jobs.bar
+
+    def vanish(*arguments: Any) -> Any:
+        shutil.rmtree(out)
+        if not whole:
+            out.mkdir()
+        return bar(*arguments)
+
+    write_cifar(tmp_path / "cifar", 10, tiles(20), np.arange(20) % 10)
+    monkeypatch.setattr(_jobs, "bar", vanish)
+    for arguments in ([str(source)], [str(tmp_path / "cifar"), "--cifar", "10"]):
+        command = ["augment", *arguments, str(out), "--copies", "1", "--workers", "1", "--device", "cpu"]
+        assert cli.main(command) == 1
+        assert not (out / "cat" / "a b-0.png").exists() or not whole
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def test_a_destination_that_vanishes_at_the_end(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for change in (lambda: shutil.rmtree(out), lambda: (shutil.rmtree(out), out.mkdir()),
+                   lambda: (out / "manifest.json").unlink()):  # fmt: skip
+        with pytest.raises(RuntimeError, match=f"{out}: expected the f.*removed"):  # noqa: SIM117
+            with _jobs.destination(out, {"source": {"path": ""}}, "augment"):
+                change()
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def test_remake_reads_nothing_outside_of_the_source(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    augment.run(Settings(source, out, prime_dali.preset("imagenet"), copies=1, device="cpu", workers=1))
+    secret = tmp_path / "secret.png"
+    Image.new("RGB", (20, 20)).save(secret)
+    text = (out / "files.jsonl").read_text("utf-8")
+    for name in ("../secret.png", str(secret), "dog/../../secret.png"):
+        (out / "files.jsonl").write_text(text.replace('"dog/z.0.bmp"', json.dumps(name)), "utf-8")
+        for call in (lambda: augment.remake(out / "dog" / "z.0-0.png"), lambda: augment.run(
+            Settings(source, out, prime_dali.preset("imagenet"), copies=1, device="cpu", workers=1)
+        )):  # fmt: skip
+            with pytest.raises(ValueError, match=rf"files.jsonl: expected the name of an image in {source}, got"):
+                call()
+
+
 def test_a_killed_run_leaves_whole_files_and_goes_on(tmp_path: Path) -> None:
     source, out = tmp_path / "photos", tmp_path / "out"
     source.mkdir()
@@ -197,21 +268,22 @@ def test_jpeg_size_and_orientation(source: Path, tmp_path: Path) -> None:
     command = ["augment", str(source), str(out), "--copies", "1", "--size", "32", "--format", "jpeg", "--quality", "60"]
     assert cli.main([*command, "--alpha", "0", "--workers", "1", "--device", "cpu"]) == 0
     assert sorted(p.name for p in out.rglob("*.jpg")) == ["a b-0.jpg", "a b-0.jpg", "gray-0.jpg", "turned-0.jpg", "z.0-0.jpg"]  # fmt: skip
-    from prime_dali._files import read_photo
-
     expected = tmp_path / "expected.jpg"
     Image.fromarray(read_photo(source / "dog" / "a b.jpg", 32)).save(expected, quality=60)
     assert (out / "dog" / "a b-0.jpg").read_bytes() == expected.read_bytes()
-    with Image.open(out / "cat" / "turned-0.jpg") as image:
-        assert image.size == (32, 32)
-        assert dict(image.getexif()) == {0x0112: 6}
+    Image.fromarray(read_photo(source / "cat" / "turned.jpg", 32)).save(expected, quality=60)
+    assert (out / "cat" / "turned-0.jpg").read_bytes() == expected.read_bytes()
+    with Image.open(expected) as upright, Image.open(source / "cat" / "turned.jpg") as lying:
+        assert dict(upright.getexif()) == {}
+        turned = ImageOps.fit(lying.transpose(Image.Transpose.ROTATE_270), (32, 32), Image.Resampling.BICUBIC)
+        assert np.abs(np.asarray(upright).astype(int) - turned).mean() < 12  # 40 and more if it is not turned
     again = tmp_path / "again.jpg"
     assert cli.main(["augment", "--remake", str(out / "cat" / "turned-0.jpg"), str(again)]) == 0
     assert again.read_bytes() == (out / "cat" / "turned-0.jpg").read_bytes()
 
 
 def test_a_tiff_is_turned_once(source: Path, tmp_path: Path) -> None:
-    """Pillow turns its pixels when it loads it, so the copy must not say that it is to be turned."""
+    """Pillow turns the pixels of a TIFF file as it loads it."""
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(astronaut()).resize((80, 50)).save(source / "cat" / "turned.tif", exif=exif)
@@ -227,7 +299,8 @@ def test_sixteen_bits_are_refused(source: Path, tmp_path: Path, capsys: pytest.C
     Image.fromarray(np.linspace(0, 65535, 40 * 40).reshape(40, 40).astype(np.uint16)).save(source / "cat" / "deep.png")
     assert cli.main(["augment", str(source), str(tmp_path / "out"), "--copies", "1", "--device", "cpu"]) == 1
     assert (
-        "deep.png: not a readable image (expected 8 bits a channel, got Pillow's mode I;16)" in capsys.readouterr().err
+        "deep.png: not a readable image (expected 8 bits a channel, got 16; convert it to 8 bits)"
+        in capsys.readouterr().err
     )
 
 
@@ -381,11 +454,7 @@ def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     refused(f"{source / 'empty'}: expected images (.jpg")
     refused(f"{source / 'empty'}: expected images (.jpg", "--on-error", "skip", photos=source / "empty")
     (source / "empty").rmdir()
-    (source / ".unfinished").mkdir()
-    Image.new("RGB", (9, 9)).save(source / ".unfinished" / "1.png")
-    refused("expected no unfinished run of prime-dali, found .unfinished/1.png")
-    (source / ".unfinished" / "1.png").rename(source / "dog" / "a b.png")
-    (source / ".unfinished").rmdir()
+    Image.new("RGB", (9, 9)).save(source / "dog" / "a b.png")
     refused("expected names that differ before the suffix, as those of the copies do, got dog/a b.jpg and dog/a b.png")
 
 

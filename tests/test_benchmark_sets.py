@@ -131,7 +131,7 @@ def test_unknown_class_folders(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got 2 others"):  # a subset of nothing
         benchmarks.imagenet_pictures(tmp_path, ("a", "b"), subset=True)
     (tmp_path / WNIDS[1]).mkdir()
-    with pytest.raises(FileNotFoundError, match=f"no valid file for the classes {WNIDS[1]}"):
+    with pytest.raises(FileNotFoundError, match=f"{WNIDS[1]}: expected photographs .*, found none"):
         benchmarks.imagenet_pictures(tmp_path, WNIDS, subset=True)
 
 
@@ -205,6 +205,15 @@ def test_dali_reads_the_same(tmp_path: Path) -> None:
             assert torch.cat([labels for _, labels in batches]).tolist() == [0, 0, 0, 1, 1]
             read[loader] = torch.cat([images for images, _ in batches]).int()
         assert (read["pillow"] - read["dali"]).abs().max() <= differs
+    exif = Image.Exif()
+    exif[0x112] = 6
+    noise.save(tmp_path / WNIDS[0] / "turned.jpg", exif=exif, quality=95)
+    seen = []
+    for loader in image_sets.LOADERS:
+        part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=None, loader=loader).subset(np.array([3]))
+        seen += [images.int() for images, _ in part.batches(1, CPU)]
+    assert (seen[0] - seen[1]).abs().max() <= 3
+    assert (seen[0].float().mean((0, 1)) - torch.tensor(np.asarray(noise).mean(2)).rot90(-1)).abs().mean() < 6
     save_picture(tmp_path / WNIDS[0] / "big.png", 0, (225, 224))
     part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=None, loader="dali", workers=1)
     with pytest.raises(ValueError, match=r"big\.png: expected 224 x 224 pixels"):

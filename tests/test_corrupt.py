@@ -240,6 +240,20 @@ def test_imagenet_layout(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         assert stored.read_bytes() == bytes_.getvalue()
 
 
+def test_photographs_that_changed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = tmp_path / "val"
+    (source / "n01").mkdir(parents=True)
+    photo = source / "n01" / "a.bmp"
+    Image.new("RGB", (256, 256), (9, 9, 9)).save(photo)
+    command = ["corrupt", "imagenet", str(source), str(tmp_path / "out"), "--only", "contrast", "--severities", "1"]
+    assert cli.main([*command, "--workers", "1"]) == 0
+    size = photo.stat().st_size
+    Image.new("RGB", (256, 256), (99, 9, 9)).save(photo)
+    assert photo.stat().st_size == size
+    assert cli.main([*command, "--workers", "1"]) == 1
+    assert "made with other settings: source: expected" in capsys.readouterr().err
+
+
 def test_photographs_are_cut_as_torchvision_cuts_them(tmp_path: Path) -> None:
     transforms = pytest.importorskip("torchvision.transforms", reason="torchvision is not installed")
     for width, height in ((500, 375), (375, 501), (97, 1001), (1012, 1000)):  # 1012: half a pixel left over

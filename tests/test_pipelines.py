@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import pickle
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from PIL import Image, ImageOps
 
 import prime_dali
 from prime_dali import doctor, order
+from prime_dali._pictures import open_picture
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
@@ -369,7 +373,7 @@ def test_validation_with_a_source(folder: Path) -> None:
 
 def damaged(kind: str, path: Path) -> Path:
     """A file of this kind; its name is returned, with the suffix that goes with it."""
-    path = path.with_suffix(".png" if kind in ("16-bit", "palette", "1x1 png") else ".jpg")
+    path = path.with_suffix(".png" if kind in ("palette", "1x1 png") else ".jpg")
     picture().save(path)
     if kind == "truncated":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -388,7 +392,15 @@ def damaged(kind: str, path: Path) -> Path:
     elif kind == "palette":
         picture().convert("P").save(path)
     elif kind == "16-bit":
-        Image.fromarray(np.asarray(picture().convert("L")).astype(np.uint16) * 257).save(path)
+        Image.fromarray(np.asarray(picture().convert("L")).astype(np.uint16) * 257).save(path, "PNG")
+    elif kind == "floats":
+        Image.fromarray(np.asarray(picture().convert("L")).astype(np.float32)).save(path, "TIFF")
+    elif kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.unlink()
+        path.mkdir()
     elif kind.startswith("1x1"):
         picture().resize((1, 1)).save(path)
     elif kind == "wide":
@@ -397,6 +409,7 @@ def damaged(kind: str, path: Path) -> Path:
 
 
 BROKEN = ["truncated", "cut in the header", "empty", "text", "missing"]
+REFUSED = ["16-bit", "floats", "pipe", "folder"]
 
 
 @pytest.fixture(params=["train", "val"])
@@ -425,7 +438,7 @@ def good(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", [*BROKEN, *REFUSED])
 def test_broken_files_are_named(kind: str, make: Callable, good: list[Path], tmp_path: Path, device: str) -> None:
     bad = damaged(kind, tmp_path / "the culprit")
     loader = make(device, [*good[:3], bad, *good[3:]])
@@ -471,18 +484,100 @@ def test_broken_files_are_skipped(
 
 
 @pytest.mark.timeout(60)
+def test_files_of_other_kinds_and_names_are_skipped(
+    make: Callable, good: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the others refuse is skipped, and names are those of any bytes."""
+    bad = [damaged(kind, tmp_path / f"bad{i} \udce9") for i, kind in enumerate(["missing", "text", *REFUSED])]
+    with caplog.at_level(logging.WARNING, "prime_dali"):
+        loader = make("cpu", [*good[:1], *bad, *good[1:]], "skip")
+        assert sorted(n for batch in loader for n in batch.indices.tolist()) == [0, *[7] * 7, 8, 9, 10]
+    assert loader.replaced == dict.fromkeys(range(1, 7), 7)
+    for i in range(len(bad)):
+        assert sum(f"bad{i} \\xe9.jpg: " in record.getMessage() for record in caplog.records) == 1
+
+
+def archive(path: Path, labels: list[bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for i, label in enumerate(labels):
+            file = io.BytesIO()
+            picture().save(file, "JPEG")
+            for suffix, data in (("jpg", file.getvalue()), ("cls", label)):
+                info = tarfile.TarInfo(f"{i:03d}.{suffix}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_labels_of_a_webdataset(training: bool, tmp_path: Path) -> None:
+    def made(labels: list[bytes]) -> list[int]:
+        path = archive(tmp_path / "a.tar", labels)
+
+        def source():
+            return *fn.readers.webdataset(paths=[str(path)], ext=["jpg", "cls"]), None
+
+        arguments = {
+            "source": source,
+            "num_images": len(labels),
+            "batch_size": len(labels),
+            "size": SIZE,
+            "device": "cpu",
+        }
+        pipeline = train_pipeline(**arguments) if training else val_pipeline(**arguments)
+        return next(iter(Loader(pipeline))).labels.tolist()
+
+    assert made([b"0", b"7", b"12\n", b"999"]) == [0, 7, 12, 999]
+    with pytest.raises(
+        RuntimeError, match=r"source: expected labels that are integers, .* got the bytes b'cat'; number"
+    ):
+        made([b"0", b"cat"])
+
+
+@pytest.mark.parametrize(("value", "message"), [
+    (np.array([3], np.uint8), "expected labels that are integers, or text of one"),
+    (np.array(0.5, np.float32), r"expected labels of one integer each, got float32 \[\]"),
+    (np.array([1, 2], np.int32), r"expected labels of one integer each, got int32 \[2\]"),
+    (np.array(3, np.uint8), None),
+    (np.array([3], np.int16), None),
+])  # fmt: skip
+def test_labels_of_a_source(value: np.ndarray, message: str | None, good: list[Path]) -> None:
+    def source():
+        files = fn.readers.file(files=[str(file) for file in good[:2]])[0]
+        return files, fn.external_source(lambda info: value, batch=False), None
+
+    loader = Loader(val_pipeline(source=source, num_images=2, batch_size=2, size=SIZE, resize=24, device="cpu"))
+    if message is None:
+        assert next(iter(loader)).labels.tolist() == [3, 3]
+        return
+    with pytest.raises(RuntimeError, match=message):
+        next(iter(loader))
+
+
+def test_depths_that_a_source_gives(tmp_path: Path) -> None:
+    for kind in ("16-bit", "floats"):
+        path = damaged(kind, tmp_path / kind)  # the reader maps it: no other one of its name
+
+        def source(path: Path = path):
+            return *fn.readers.file(files=[str(path)]), None
+
+        loader = Loader(val_pipeline(source=source, num_images=1, batch_size=1, size=SIZE, resize=24, device="cpu"))
+        with pytest.raises(RuntimeError, match=r"images: image 0 of a batch: expected .*; convert it to 8 bits"):
+            next(iter(loader))
+
+
+@pytest.mark.timeout(60)
 def test_no_good_file_is_left(make: Callable, tmp_path: Path) -> None:
     bad = [damaged(kind, tmp_path / f"bad{i}") for i, kind in enumerate(BROKEN)]
     with pytest.raises(ValueError, match="files: expected a readable image, got 5 files and none can be decoded"):
         list(make("cpu", bad, "skip"))
 
 
-@pytest.mark.parametrize("kind", ["CMYK", "grayscale", "16-bit", "palette", "1x1", "1x1 png", "wide"])
+@pytest.mark.parametrize("kind", ["CMYK", "grayscale", "palette", "1x1", "1x1 png", "wide"])
 def test_odd_files_are_decoded_to_rgb(kind: str, make: Callable, tmp_path: Path, device: str) -> None:
     odd = damaged(kind, tmp_path / "odd")
     with Image.open(odd) as image:
-        eight_bit = Image.fromarray((np.asarray(image) // 257).astype(np.uint8)) if kind == "16-bit" else image
-        whole = np.asarray(eight_bit.convert("RGB")) / 255
+        whole = np.asarray(image.convert("RGB")) / 255
     [(images, _, _)] = make(device, [odd], mean=None, std=None, **({"config": None} if make.training else {}))
     assert images.shape == (1, 3, *SIZE)
     if kind == "wide":  # the window in the middle, or any other of a training crop that finds no window
@@ -508,6 +603,33 @@ def test_orientation_is_that_of_the_camera(make: Callable, tmp_path: Path, devic
     upright = upright if make.training else upright[:, 4:20, 6:30]
     [(images, _, _)] = make(device, [tmp_path / "turned.jpg"], mean=None, std=None, **arguments)
     np.testing.assert_allclose(images[0].cpu(), upright, atol=3 / 255)
+
+
+def test_pillow_and_dali_see_the_same(tmp_path: Path, device: str) -> None:
+    """The same file gives the same pixels, up to the rounding of decoders: formats, modes and orientations."""
+    whole, files = picture(24, 24), []
+    alpha = whole.copy()
+    alpha.putalpha(whole.convert("L"))
+    best: dict[str, dict] = {"jpg": {"quality": 95, "subsampling": 0}, "webp": {"lossless": True}}
+    kept = {"jpg": ("L", "RGB", "CMYK"), "png": ("1", "L", "LA", "P", "RGB", "RGBA"), "tif": ("L", "RGB", "RGBA"),
+            "webp": ("RGB", "RGBA"), "bmp": ("1", "L", "P", "RGB"), "ppm": ("RGB",), "pgm": ("L",)}  # fmt: skip
+    for suffix, modes in kept.items():
+        for mode in modes:
+            files.append(tmp_path / f"{mode}.{suffix}")
+            (alpha if mode in ("LA", "RGBA") else whole).convert(mode).save(files[-1], **best.get(suffix, {}))
+    for turn in range(1, 9):
+        exif = Image.Exif()
+        exif[0x112] = turn
+        for suffix in ("jpg", "png", "tif", "webp"):
+            files.append(tmp_path / f"turned{turn}.{suffix}")
+            whole.save(files[-1], exif=exif, **best.get(suffix, {}))
+    pipeline = val_pipeline(
+        files=files, labels=[0] * len(files), batch_size=len(files), size=(24, 24), resize=24, device=device,
+        mean=None, std=None, out_dtype=types.UINT8, out_layout="HWC",
+    )  # fmt: skip
+    images = next(iter(Loader(pipeline))).images.permute(0, 2, 3, 1).cpu().numpy().astype(int)
+    for file, image in zip(files, images, strict=True):
+        assert np.abs(image - np.asarray(open_picture(file))).max() <= 3, file.name
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._files import replacing
+from .._folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
 
@@ -120,10 +121,10 @@ def run(options: argparse.Namespace) -> None:
             "shares": projection.shares, "total_variance": projection.total_variance,
             "clean": projection(originals).tolist(), "samples": [projection(group).tolist() for group in groups],
         }  # fmt: skip
-    shown = [{"image": images.name(number), "class": images.label(number)} for number in numbers]
+    seen = [{"image": shown(images.name(number)), "class": shown(images.label(number))} for number in numbers]
     results = {
         "format": "prime-dali-embedding", "version": 1, **features.environment(network.device),
-        "images": shown, "seed": options.seed, "samples": options.samples, "corruptions": list(corrupted.names),
+        "images": seen, "seed": options.seed, "samples": options.samples, "corruptions": list(corrupted.names),
         "severities": list(corrupted.severities), "backbone": network.about(), "methods": content,
     }  # fmt: skip
     for path in write(results, options.out):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from .. import _arguments
-from .._copies import sha256
-from .._files import PhotoError, find_photos, rgb
+from .._folders import find, shown
+from .._pictures import open_picture, sha256
 from ..config import preset
 from ..evaluation import benchmarks, corruptions, distortions, image_sets
 from ..evaluation.corrupt import read_224
@@ -78,7 +78,7 @@ class Photos:
         """All in a folder and the folders in it; FileNotFoundError if there are none."""
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: expected a folder of photographs, got none")
-        return cls(find_photos([folder]), folder)
+        return cls(find([folder]), folder)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -222,21 +222,15 @@ class Corruptions:
         return np.stack(made)
 
     def _file(self, name: str, severity: int, number: int) -> NDArray[np.uint8]:
-        from PIL import Image
-
         assert isinstance(self.stored, Path)
         path = self.stored / name / str(severity) / self.images.name(number)
         if path.suffix.lower() not in (".jpg", ".jpeg"):
             path = path.with_name(f"{path.name}.JPEG")  # as prime-dali corrupt names them
-        try:
-            with Image.open(path) as image:
-                pixels = np.asarray(rgb(image))
-        except FileNotFoundError:
+        if not path.exists():
             raise FileNotFoundError(
-                f"{path}: expected the corrupted {self.images.name(number)}, no such file"
-            ) from None
-        except (OSError, ValueError, SyntaxError) as error:
-            raise PhotoError(f"{path}: not a readable image ({error})") from error
+                f"{shown(path)}: expected the corrupted {shown(self.images.name(number))}, no such file"
+            )
+        pixels = np.asarray(open_picture(path))
         if pixels.shape[:2] != (benchmarks.SIDE, benchmarks.SIDE):
             raise ValueError(f"{path}: expected {benchmarks.SIDE} x {benchmarks.SIDE} pixels, got {pixels.shape[:2]}")
         return pixels

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments
+from .. import _arguments, _folders
 from ..order import permutation
 
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")  # torchvision's, all decoded
 LAST_BATCH = ("drop", "partial", "fill")
 
 
@@ -39,6 +38,7 @@ class Files:
         self.files, self.labels, self.batch_size = files, labels, batch_size
         self.shard_id, self.num_shards, self.last_batch = shard_id, num_shards, last_batch
         self.shuffle, self.seed = shuffle, seed
+        self._special = _folders.special(files)
         self.replaced: dict[int, int] = {}  # number of an unreadable file: number of the one read in its place
         self._shard: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))  # of the last epoch asked for
         total = len(files)
@@ -78,7 +78,10 @@ class Files:
         """Batch ``step`` for an external source: paths as bytes, labels, image numbers, epochs."""
         numbers, epoch = self.batch(step)
         numbers = np.array([self.replaced.get(n, n) for n in numbers.tolist()], np.int64)
-        paths = [np.frombuffer(os.fsencode(self.files[n]), np.uint8) for n in numbers]
+        names = [self.files[n] for n in numbers]
+        # What is no folder has no path with a slash at its end: opening it fails, where opening a pipe would wait.
+        names = [f"{name}/" if name in self._special else name for name in names]
+        paths = [np.frombuffer(os.fsencode(name), np.uint8) for name in names]
         return paths, self.labels[numbers], numbers, np.full(len(numbers), epoch, np.int64)
 
     def replace(self, broken: Sequence[int]) -> None:
@@ -101,26 +104,28 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], 
     """Files, labels and class names of a folder with one folder a class.
 
     As ``torchvision.datasets.ImageFolder`` does: classes sorted by name give the labels 0, 1, ...; within a class its
-    folder and those below it are sorted, so image numbers are also the same.
+    folder and those below it are sorted, so image numbers are also the same. But for hidden files and folders, whose
+    names begin with a dot: they are left out.
 
     Raises:
-        ValueError: No such folder, no class folders, or a class without images.
+        ValueError: No such folder, no class folders, a class without images, or a link to a folder that it lies in.
+        OSError: A folder cannot be listed, or a link in place of a class leads to nothing.
     """
     root = os.fspath(folder)
     if not os.path.isdir(root):
         raise ValueError(f"folder: expected a folder with one folder a class, got {root!r}, which is not a folder")
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    classes = _folders.classes(root)
     if not classes:
         raise ValueError(f"folder: expected one folder a class in {root!r}, got none")
     files: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        before = len(files)
-        for parent, _, inside in sorted(os.walk(os.path.join(root, name), followlinks=True)):
-            files += [os.path.join(parent, file) for file in sorted(inside) if file.lower().endswith(SUFFIXES)]
-        if len(files) == before:
-            raise ValueError(f"folder: expected images ({', '.join(SUFFIXES)}) of each class, got none of {name!r}")
-        labels += [label] * (len(files) - before)
+        inside = _folders.pictures(os.path.join(root, name))
+        if not inside:
+            suffixes = ", ".join(_folders.SUFFIXES)
+            raise ValueError(f"folder: expected images ({suffixes}) of each class, got none of {name!r}")
+        files += inside
+        labels += [label] * len(inside)
     return files, labels, classes
 
 

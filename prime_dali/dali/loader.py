@@ -11,6 +11,8 @@ import numpy as np
 from nvidia.dali import Pipeline
 
 from .. import _arguments
+from .._folders import shown
+from .._pictures import PhotoError, check
 from .dataset import Files
 from .operator import types
 from .pipelines import ImagePipeline, fn
@@ -144,7 +146,7 @@ class Loader:
         while True:
             try:
                 return self.pipeline.run()
-            except RuntimeError as error:
+            except (RuntimeError, UnicodeDecodeError) as error:  # DALI's words may name a file whose name is no text
                 self._failed = True
                 data = self.pipeline.data
                 if data is None:
@@ -155,7 +157,7 @@ class Loader:
                 if not broken:
                     raise
                 if self.on_error == "raise":
-                    named = "; ".join(f"{data.files[number]}: {why}" for number, why in broken.items())
+                    named = "; ".join(broken.values())
                     raise ValueError(f"files: expected images that can be decoded, got {named}") from error
                 self._skip(data, broken)
                 self.pipeline = self.pipeline.restarted(self._done)
@@ -182,14 +184,14 @@ class Loader:
             found = self._broken({data.replaced[number] for number in found})
             broken = broken | found
         for number, why in broken.items():
-            _log.warning("%s: %s; read in its place: %s", data.files[number], why, data.files[data.replaced[number]])
+            _log.warning("%s; read in its place: %s", why, shown(data.files[data.replaced[number]]))
 
     def _broken(self, numbers: set[int]) -> dict[int, str]:
-        """Which of these files are broken, and what is wrong with each."""
+        """Which of these files are broken, and what is wrong with each, which is named."""
         data = self.pipeline.data
         assert data is not None
         places = sorted(numbers)
-        found = _broken_files([data.files[number] for number in places], self.pipeline.device_id)
+        found = broken_files([data.files[number] for number in places], self.pipeline.device_id)
         return {places[i]: why for i, why in found.items()}
 
     def _batch(self, outputs: Sequence[Any]) -> Batch:
@@ -205,26 +207,24 @@ class Loader:
         return Batch(images, labels.reshape(count), indices.reshape(count))  # readers give labels of shape [N, 1]
 
 
-def _broken_files(paths: list[str], device_id: int | None) -> dict[int, str]:
-    """Places in ``paths`` of files that cannot be read or decoded, and what is wrong with each."""
+def broken_files(paths: list[str], device_id: int | None) -> dict[int, str]:
+    """Places in ``paths`` of files that cannot be read or decoded, and what is wrong with each, which is named."""
     found: dict[int, str] = {}
     sound: list[int] = []
     for place, path in enumerate(paths):
         try:
-            if os.path.getsize(path) == 0:
-                found[place] = "empty"
-                continue
-            with open(path, "rb"):
-                sound.append(place)
-        except OSError as error:
-            found[place] = error.strerror or str(error)
+            check(path)
+        except PhotoError as error:
+            found[place] = str(error)
+        else:
+            sound.append(place)
 
     def halve(places: list[int]) -> None:
         why = _why_not_decoded([paths[place] for place in places], device_id) if places else None
         if why is None:
             return
         if len(places) == 1:
-            found[places[0]] = why
+            found[places[0]] = f"{shown(paths[places[0]])}: {why}"
             return
         halve(places[: len(places) // 2])
         halve(places[len(places) // 2 :])
@@ -245,7 +245,7 @@ def _why_not_decoded(paths: list[str], device_id: int | None) -> str | None:
         pipeline.set_outputs(fn.peek_image_shape(encoded), images)
     try:
         pipeline.run()
-    except RuntimeError as error:
+    except (RuntimeError, UnicodeDecodeError) as error:
         lines = [line for line in str(error).split("encountered:")[-1].splitlines() if line.strip()]
         return f"cannot be decoded ({lines[0].strip() if lines else 'DALI gives no reason'})"
     return None

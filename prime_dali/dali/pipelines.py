@@ -13,7 +13,7 @@ from nvidia.dali.data_node import DataNode
 
 from .. import _arguments, doctor, order
 from ..config import PrimeConfig, as_config
-from . import dataset
+from . import dataset, inputs
 from .operator import prime, types
 
 fn: Any = dali_fn  # its annotations know no **options, and not all modules
@@ -103,7 +103,8 @@ def train_pipeline(
         files, labels: Paths, and one int each, in place of ``folder``.
         source: In place of both: called in the pipeline definition, returns DataNodes of images, labels (integers)
             and image numbers (integers), or None for numbers of DALI's generator, which then name crop, flip and
-            PRIME. Every batch it gives must have ``batch_size`` images, without an end, as DALI's readers do. It
+            PRIME. Labels and numbers of type uint8 and one dimension are text, as WebDataset's ``cls``: of decimal
+            digits. Every batch it gives must have ``batch_size`` images, without an end, as DALI's readers do. It
             shuffles and shards by itself.
         num_images: Images an epoch of ``source``, on this shard.
         decoded: ``source`` gives uint8 HWC images; False: encoded ones, on the CPU.
@@ -157,16 +158,19 @@ def train_pipeline(
     def definition(start: int) -> list[DataNode]:
         images, label, index, epoch = common.inputs(start, True)
         on_cpu = images.device == "cpu"
-        shape = images.shape() if decoded else fn.peek_image_shape(images)
+        seen = (images.shape(),) if decoded else (fn.peek_image_shape(images), images)
 
-        def windows(shapes: list[Any], index: list[Any], epoch: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        def windows(
+            index: list[Any], epoch: list[Any], shapes: list[Any], *encoded: list[Any]
+        ) -> tuple[list[Any], list[Any], list[Any]]:
+            inputs.check_depths(*encoded)
             shape = np.stack(shapes).astype(np.int64)
             numbers, epochs = np.stack(index).reshape(-1), np.stack(epoch).reshape(-1)
             corner, window = order.random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, area, ratio)
             return list(corner), list(window), list(order.random_flips(numbers, epochs, seed, flip)[:, None])
 
         corner, window, flips = fn.python_function(
-            shape, index, epoch, function=windows, num_outputs=3, batch_processing=True
+            index, epoch, *seen, function=windows, num_outputs=3, batch_processing=True
         )
         place = {"normalized_anchor": False, "normalized_shape": False, "axis_names": "HW"}
         if decoded:
@@ -239,10 +243,18 @@ def val_pipeline(
     )  # fmt: skip
     _arguments.integer("resize", resize, max(size), _arguments.MAX_SIDE)
 
+    def checked(encoded: list[Any], shapes: list[Any]) -> list[Any]:
+        inputs.check_depths(encoded)
+        return shapes
+
     def definition(start: int) -> list[DataNode]:
         images, label, index, _ = common.inputs(start, False)
-        shape = images.shape(dtype=types.FLOAT) if decoded else fn.peek_image_shape(images, dtype=types.FLOAT)
-        images = images if decoded else fn.decoders.image(images, **common.decoder)
+        if decoded:
+            shape = images.shape(dtype=types.FLOAT)
+        else:
+            shape = fn.peek_image_shape(images, dtype=types.FLOAT)
+            shape = fn.python_function(images, shape, function=checked, batch_processing=True)
+            images = fn.decoders.image(images, **common.decoder)
         images = images.gpu() if common.device == "gpu" else images
         window = math.min(shape[0], shape[1]) / resize * np.array(size, np.float32)  # as seen in the whole image
         low = (shape[:2] - window) * 0.5
@@ -343,7 +355,7 @@ class _Common:
                 lambda info: np.full(self.batch_size, info.iteration // self.batches, np.int64),
                 batch=True, batch_info=True, dtype=types.INT64, ndim=0,
             )  # fmt: skip
-        return images, fn.cast(label, dtype=types.INT64), fn.cast(index, dtype=types.INT64), epochs
+        return images, inputs.numbers("labels", label), inputs.numbers("image numbers", index), epochs
 
     def normalized(self, images: DataNode, flips: DataNode | None) -> DataNode:
         """Images without PRIME, of the same values and axes as with it."""

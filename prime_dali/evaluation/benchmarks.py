@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
 from .. import _arguments
+from .._folders import classes as class_folders
+from .._folders import find
 from ..recipes import cifar
 from .image_sets import LOADERS, Arrays, Pictures
 from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
@@ -168,11 +169,8 @@ def imagenet_pictures(
     if loader not in LOADERS:
         raise ValueError(_arguments.unknown("loader", loader, LOADERS))
     folder = Path(folder)
-    try:
-        there = _class_folders(folder, classes, subset)
-        pairs = make_dataset(folder, there, IMG_EXTENSIONS)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{folder}: {error}") from error
+    there = _class_folders(folder, classes, subset)
+    pairs = [(str(file), label) for name, label in there.items() for file in find([folder / name])]
     files, labels = zip(*pairs, strict=True)
     absent = "" if masked else _absent_classes(there, classes)
     lacking = (absent,) if absent else ()
@@ -282,7 +280,7 @@ def _absent_classes(there: Iterable[str], classes: Sequence[str]) -> str:
 def _folders(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
-    found = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = class_folders(folder)
     if not found:
         raise FileNotFoundError(f"{folder}: expected folders, found none")
     return found

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _jobs
-from .._files import PHOTO_SUFFIXES, PhotoError, rgb
+from .. import __version__, _arguments, _folders, _jobs
+from .._pictures import PhotoError, open_picture, reading
 from ..recipes.cifar import SIDE, read_cifar
 from . import corruptions, distortions
 from .names import SEVERITIES
@@ -191,7 +191,7 @@ def _imagenet(settings: Settings) -> None:
     photos = _photos(settings.source)
     skipped = 0
     with (
-        _destination(settings, _jobs.source_of_files(settings.source, photos)),
+        _destination(settings, _jobs.source_of_contents(settings.source, photos)),
         _jobs.pool(settings.workers, len(photos), _begin, settings) as pool,
         _bar(settings, len(photos)) as bar,
     ):
@@ -208,14 +208,12 @@ def _imagenet(settings: Settings) -> None:
 
 def _photos(source: Path) -> list[Path]:
     """``CLASS/PHOTO`` of every photograph, sorted; its place here is the number that names its random draws."""
-    classes = sorted(path for path in source.iterdir() if path.is_dir()) if source.is_dir() else []
-    if not classes:
+    folders = _folders.classes(source) if source.is_dir() else []
+    if not folders:
         raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, found none")
     photos = []
-    for folder in classes:
-        inside = sorted(path for path in folder.iterdir() if path.suffix.lower() in PHOTO_SUFFIXES)
-        if not inside:
-            raise FileNotFoundError(f"{folder}: expected photographs ({', '.join(PHOTO_SUFFIXES)}), found none")
+    for folder in folders:
+        inside = _folders.find([source / folder])
         photos += [path.relative_to(source) for path in inside]
     return photos
 
@@ -235,6 +233,8 @@ def _imagenet_photo(number: int, photo: Path) -> str:
     if not missing:
         return ""
     try:
+        longest = max(wanted.values(), key=lambda path: len(os.fsencode(path)))
+        _jobs.check_name(settings.destination, longest, settings.source / photo)
         image = read_224(settings.source / photo)
     except PhotoError as error:
         return str(error)
@@ -249,19 +249,17 @@ def read_224(path: Path) -> NDArray[np.uint8]:
     """A photograph as ImageNet-C takes it: shorter side bilinear to 256, center 224 x 224, RGB uint8 ``[224, 224, 3]``.
 
     Raises:
-        PhotoError: The file is no image that Pillow reads.
+        PhotoError: As :func:`.open_picture`.
     """
     from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            short = min(image.size)
-            width, height = (int(256 * side / short) for side in image.size)
-            left, top = round((width - 224) / 2), round((height - 224) / 2)
-            resized = rgb(image).resize((width, height), Image.Resampling.BILINEAR)
-            return np.asarray(resized.crop((left, top, left + 224, top + 224)))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise PhotoError(f"{path}: not a readable image ({error})") from error
+    image = open_picture(path)
+    with reading(path):  # of a very long one, memory may not hold what is resized
+        short = min(image.size)
+        width, height = (int(256 * side / short) for side in image.size)
+        left, top = round((width - 224) / 2), round((height - 224) / 2)
+        resized = image.resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(resized.crop((left, top, left + 224, top + 224)))
 
 
 # What both do with a folder and with processes.

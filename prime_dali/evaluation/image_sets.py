@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -11,11 +10,11 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from .._files import rgb
+from .._folders import shown
+from .._pictures import PhotoError, dimensions, open_picture
 
 LOADERS = ("pillow", "dali")
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -113,7 +112,7 @@ class Pictures:
 
         if self.resize is None:
             with ThreadPoolExecutor(max(self.workers, 1)) as pool:
-                for file, found in zip(self.files, pool.map(_dimensions, self.files), strict=True):
+                for file, found in zip(self.files, pool.map(dimensions, self.files), strict=True):
                     _check_size(file, found, self.size)
         pipeline = val_pipeline(
             files=self.files, labels=self.labels.tolist(), batch_size=size, size=(self.size, self.size),
@@ -141,30 +140,17 @@ class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
         file, side = self.pictures.files[number], self.pictures.size
         label = torch.tensor(self.pictures.labels[number])
         try:
-            with _opened(file) as image:
-                if self.pictures.resize is None:
-                    _check_size(file, image.size, side)
-                return self.transform(rgb(image)), label, ""
-        except ValueError as error:
+            image = open_picture(file)
+            if self.pictures.resize is None:
+                _check_size(file, image.size, side)
+            return self.transform(image), label, ""
+        except PhotoError as error:
             return torch.zeros(3, side, side, dtype=torch.uint8), label, str(error)
-
-
-@contextlib.contextmanager
-def _opened(file: str) -> Iterator[Image.Image]:
-    try:
-        with Image.open(file) as image:
-            yield image
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{file}: not a readable image ({error})") from error
-
-
-def _dimensions(file: str) -> tuple[int, int]:
-    with _opened(file) as image:
-        return image.size
 
 
 def _check_size(file: str, found: tuple[int, int], side: int) -> None:
     if found != (side, side):
-        raise ValueError(
-            f"{file}: expected {side} x {side} pixels, as this benchmark is not resized, got {found[0]} x {found[1]}"
+        raise PhotoError(
+            f"{shown(file)}: expected {side} x {side} pixels, as this benchmark is not resized, "
+            f"got {found[0]} x {found[1]}"
         )

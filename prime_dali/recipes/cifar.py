@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import PHOTO_SUFFIXES, rgb
+from .. import _folders
+from .._pictures import open_picture
 
 SIDE = 32
 _NOT_THERE = """expected CIFAR-{classes} as one of
@@ -140,11 +141,9 @@ def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
 
 
 def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
-    from PIL import Image
-
     classes = part[0]
     parts = [folder / "train", folder / "test"]
-    names = [sorted(p.name for p in each.iterdir() if p.is_dir()) if each.is_dir() else None for each in parts]
+    names = [_folders.classes(each) if each.is_dir() else None for each in parts]
     here = names[0 if part[1] else 1]
     assert here is not None
     if None not in names and names[0] != names[1]:
@@ -152,21 +151,16 @@ def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
         raise ValueError(f"{folder}: expected the same class folders in train and test, differing: {', '.join(differ)}")
     if len(here) != classes:
         raise ValueError(f"{folder}: expected {classes} class folders, got {len(here)}")
-    paths = [
-        (path, label)
-        for label, name in enumerate(here)
-        for path in sorted((parts[0 if part[1] else 1] / name).iterdir())
-        if path.suffix.lower() in PHOTO_SUFFIXES
-    ]
+    root = parts[0 if part[1] else 1]
+    paths = [(path, label) for label, name in enumerate(here) for path in _folders.pictures(root / name)]
     images = np.empty((len(paths), SIDE, SIDE, 3), np.uint8)
     for i, (path, _) in enumerate(paths):
-        try:
-            with Image.open(path) as image:
-                if image.size != (SIDE, SIDE):
-                    raise ValueError(f"expected {SIDE} x {SIDE} pixels, got {image.width} x {image.height}")
-                images[i] = np.asarray(rgb(image))
-        except (OSError, ValueError, SyntaxError) as error:
-            raise ValueError(f"{path}: {error}") from error
+        image = open_picture(path)
+        if image.size != (SIDE, SIDE):
+            raise ValueError(
+                f"{_folders.shown(path)}: expected {SIDE} x {SIDE} pixels, got {image.width} x {image.height}"
+            )
+        images[i] = np.asarray(image)
     return _checked(folder, images, [label for _, label in paths], here)
 
 

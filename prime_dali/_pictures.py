@@ -1,0 +1,274 @@
+"""The one way to look at a picture: which files are refused, and what pixels the others have, for every command.
+
+Of what :func:`refused` lets pass, DALI's decoders and Pillow give the same pixels up to rounding: RGB, transparent
+pixels with the colors kept there, of an animation the first picture, upright as EXIF says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._files import Report
+from ._folders import shown
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Read = Callable[[int, int], bytes]
+"""Gives bytes of a file: from this place on, at most so many."""
+
+_MODES = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"))
+_BITS, _COLORS, _ORIENTATION, _FORMAT = 258, 262, 274, 339  # tags of TIFF and EXIF
+_LAB = (8, 9, 10)  # of _COLORS
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
+    8: "ROTATE_90",
+}  # fmt: skip
+
+
+class PhotoError(ValueError):
+    """A picture that cannot be used; the message names the file."""
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Within, every failure is one of this picture: here alone is decided which failures ``--on-error skip`` skips.
+
+    What is no file (a folder, a pipe, a device) fails before it is opened, for that may wait forever. Decoders raise
+    anything at damaged files: RuntimeError, TypeError, struct.error, MemoryError and more.
+
+    Raises:
+        PhotoError: For any of them.
+        OSError: This process has too many files open, of which the picture knows nothing.
+    """
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
+            raise ValueError(f"expected a file, got {kind}")
+        if status.st_size == 0:
+            raise ValueError("empty")
+        yield
+    except PhotoError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise PhotoError(f"{shown(path)}: not a readable image ({_words(error)})") from error
+
+
+def _words(error: Exception) -> str:
+    """What is wrong, on one line and without the path, which is named before."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(shown(line) for line in (text or type(error).__name__).splitlines())
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Read]]:
+    """The file, and how to read parts of it, if :func:`refused` lets it pass."""
+    with reading(path), open(path, "rb") as file:
+
+        def read(start: int, count: int) -> bytes:
+            return os.pread(file.fileno(), count, start)
+
+        why = refused(read)
+        if why:
+            raise ValueError(why)
+        yield file, read
+
+
+def check(path: str | os.PathLike[str]) -> None:
+    """Whether a file may be given to a decoder; it is not decoded.
+
+    Raises:
+        PhotoError: It is not there, empty, no file, or :func:`refused`.
+    """
+    with _opened(path):
+        pass
+
+
+def open_picture(path: str | os.PathLike[str]) -> Image.Image:
+    """All of a picture, decoded, RGB, upright.
+
+    Raises:
+        PhotoError: It is none that Pillow reads, or one that 8 bits a channel of RGB do not hold (:func:`refused`).
+    """
+    from PIL import Image
+
+    with _opened(path) as (file, read), Image.open(file) as image:
+        if image.mode not in _MODES:
+            raise ValueError(f"expected 8 bits a channel of gray or RGB, got Pillow's mode {image.mode}")
+        exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")
+        if image.format == "TIFF":  # Pillow would turn it by itself, and end at other tags that it cannot read
+            image.info |= {"exif": b"", "xmp": b""}
+            turn = orientation(read)
+        else:
+            turn = orientation(lambda start, count: exif[start : start + count])
+        image.load()
+        upright = image.convert("RGB")
+        return upright.transpose(Image.Transpose[_TURNS[turn]]) if turn in _TURNS else upright
+
+
+def dimensions(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Width and height as they are stored, from the first bytes; PhotoError as :func:`open_picture`."""
+    from PIL import Image
+
+    with _opened(path) as (file, _), Image.open(file) as image:
+        return image.size
+
+
+def read_photo(path: Path, size: int | None) -> NDArray[np.uint8]:
+    """The centre square of a photograph, resized: RGB uint8 ``[size, size, 3]``; None: all of it, ``[H, W, 3]``.
+
+    Args:
+        path: The file.
+        size: Pixels, or None.
+
+    Raises:
+        PhotoError: As :func:`open_picture`.
+    """
+    from PIL import Image, ImageOps
+
+    image = open_picture(path)
+    with reading(path):
+        return np.asarray(image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC))
+
+
+def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> dict[Path, NDArray[np.uint8]]:
+    """The centre square of each photograph, uint8 ``[size, size, 3]``, by its path.
+
+    Args:
+        paths: Files.
+        size: Side of the squares, pixels.
+        on_error: ``"fail"``: the first bad file raises. ``"skip"``: each is reported by name and left out.
+        report: Called with one line a bad file, and one with their number.
+
+    Raises:
+        PhotoError: A bad file under ``"fail"``, or no good one at all.
+    """
+    good: dict[Path, NDArray[np.uint8]] = {}
+    for path in paths:
+        try:
+            good[path] = read_photo(path, size)
+        except PhotoError as error:
+            if on_error == "fail":
+                raise
+            report(f"skipped {error}")
+    if len(good) < len(paths):
+        report(f"skipped {len(paths) - len(good)} of {len(paths)} files")
+    if not good:
+        raise PhotoError("no readable photograph is left")
+    return good
+
+
+def sha256(path: Path) -> str:
+    """Of the content of a file, hexadecimal.
+
+    Raises:
+        PhotoError: It cannot be read, or is no file.
+    """
+    digest = hashlib.sha256()
+    with reading(path), path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+# What the first bytes of a file say.
+
+
+def refused(read: Read) -> str:
+    """What is wrong with a picture whose pixels 8 bits a channel of RGB do not hold; empty: nothing.
+
+    Decoders disagree on such: one clamps, one scales, one takes the upper bits.
+    """
+    head = read(0, 64)
+    if head.startswith(b"\xff\xd8"):  # JPEG, by far the most
+        return ""
+    if head.startswith(b"\x89PNG") and len(head) > 24:
+        return _beyond(head[24])
+    if head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        return _refused_tiff(read)
+    if head[:2] in (b"P2", b"P3", b"P5", b"P6"):
+        found = re.match(rb"P\d(?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+(\d+)", read(0, 4096))
+        greatest = int(found[1][:9]) if found else 255
+        return "" if greatest == 255 else f"expected values up to 255 in its header, got up to {greatest}"
+    if head[4:8] == b"jP  ":  # JPEG 2000
+        at = read(0, 1024).find(b"ihdr")
+        depth = read(at + 14, 1) if at >= 0 else b""
+        return _beyond((depth[0] & 127) + 1) if depth and depth[0] != 255 else ""
+    return ""
+
+
+def _beyond(bits: int) -> str:
+    return "" if bits <= 8 else f"expected 8 bits a channel, got {bits}; convert it to 8 bits"
+
+
+def _refused_tiff(read: Read) -> str:
+    tags = _tags(read)
+    kinds = tags.get(_FORMAT, [1])
+    if any(kind not in (1, 4) for kind in kinds):  # 4: not said
+        words = {2: "signed integers", 3: "floats", 5: "complex integers", 6: "complex floats"}
+        return f"expected unsigned integers of 8 bits, got {words.get(max(kinds), 'others')}; convert it to 8 bits"
+    if tags.get(_COLORS, [2])[0] in _LAB:
+        return "expected gray, RGB, CMYK or YCbCr, got L*a*b*; convert it to RGB"
+    return _beyond(max(tags.get(_BITS, [1])))
+
+
+def orientation(read: Read) -> int:
+    """How the tags of a TIFF file, or of an EXIF block, say that the picture is to be turned; 1: not at all.
+
+    What says so in no way that decoders agree on, as XMP or a damaged block, counts as 1.
+    """
+    value = _tags(read).get(_ORIENTATION, [1])[0]
+    return value if value in _TURNS else 1
+
+
+def _tags(read: Read) -> dict[int, list[int]]:
+    """Those whole numbers of the first directory that are asked for here; of a damaged block, those before the damage.
+
+    A tag that comes twice counts the first time. The orientation is what stands in the place of a 16-bit value,
+    whatever the type, as DALI has it.
+    """
+    found: dict[int, list[int]] = {}
+    try:
+        order = {b"II": "<", b"MM": ">"}[read(0, 2)]
+        big = struct.unpack(order + "H", read(2, 2))[0] == 43
+        start = struct.unpack(order + ("Q" if big else "I"), read(*((8, 8) if big else (4, 4))))[0]
+        head, width, room = ("Q", 20, 8) if big else ("H", 12, 4)
+        count = struct.unpack(order + head, read(start, struct.calcsize(head)))[0]
+        start += struct.calcsize(head)
+        entries = read(start, min(count, 65535) * width)
+        for at in range(0, len(entries) - width + 1, width):
+            tag, kind = struct.unpack_from(order + "HH", entries, at)
+            if tag not in (_BITS, _COLORS, _ORIENTATION, _FORMAT) or tag in found:
+                continue
+            values = entries[at + width - room : at + width]
+            if tag == _ORIENTATION:
+                found[tag] = list(struct.unpack_from(order + "H", values))
+                continue
+            length = min(struct.unpack_from(order + ("Q" if big else "I"), entries, at + 4)[0], 64)  # of channels
+            size, code = {1: (1, "B"), 3: (2, "H"), 4: (4, "I")}[kind]
+            if length * size > room:
+                values = read(struct.unpack(order + ("Q" if big else "I"), values)[0], length * size)
+            found[tag] = list(struct.unpack_from(f"{order}{length}{code}", values)) or [1]
+    except (KeyError, struct.error, OverflowError, OSError):
+        pass
+    return found
+
+
+def reader(data: Any) -> Read:
+    """What :func:`refused` reads of an encoded picture in memory, uint8 ``[n]``."""
+    return lambda start, count: data[start : start + count].tobytes()

@@ -1,0 +1,328 @@
+"""One walk of folders and one way to look at a picture: what every command sees, refuses and skips."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prime_dali import _folders, _pictures, cli
+from prime_dali._pictures import PhotoError, open_picture
+from prime_dali.evaluation import corrupt
+from prime_dali.recipes.cifar import read_cifar
+
+# Damaged files that decoders answer with exceptions of all kinds; the names say of which.
+
+
+def avif() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16), (200, 100, 50)).save(file, "AVIF")
+    data = bytearray(file.getvalue())
+    data[81] = 255
+    return bytes(data)
+
+
+def tiff(*tags: tuple[int, int, int, int], order: str = "<", end: bytes = b"") -> bytes:
+    """A TIFF file, or an EXIF block, of (tag, type, count, value), the value being 4 bytes."""
+    entries = b"".join(struct.pack(order + "HHII", *tag) for tag in tags)
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", 8, len(tags))
+    return head + entries + bytes(4) + end
+
+
+def png(depth: int, kind: int, row: bytes) -> bytes:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, depth, kind, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress((b"\0" + row) * 8)) + chunk(b"IEND", b"")
+
+
+def saved(image: Image.Image, format: str, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+SMALL = Image.fromarray(np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3))
+SHORTS = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Path]:
+    """A class with one good picture, and everything that is no picture and has the name of one."""
+    folder = tmp_path / "photos" / "cls"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (40, 40), (9, 99, 199)).save(folder / "good.png")
+    (folder / "gone.jpg").symlink_to("/nowhere.jpg")
+    (folder / "round.jpg").symlink_to("round.jpg")
+    (folder / "no\ntext \udce9.jpg").write_bytes(b"x")
+    (folder / "empty.jpg").touch()
+    (folder / "avif.jpg").write_bytes(avif())
+    (folder / "floats.tif").write_bytes(saved(Image.fromarray(np.ones((40, 40), np.float32)), "TIFF"))
+    (folder / ("a" * 251 + ".png")).write_bytes(saved(Image.new("P", (40, 40)), "PNG"))
+    os.mkfifo(folder / "pipe.jpg")
+    (folder / "linked.jpg").symlink_to("pipe.jpg")
+    (folder / "device.jpg").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as server:
+        here = os.open(folder, os.O_RDONLY)  # names of sockets are short
+        server.bind(f"/proc/self/fd/{here}/socket.jpg")
+        yield tmp_path / "photos"
+    os.close(here)
+
+
+BAD = 10  # pictures of the tree that no command can use; and one that augment and corrupt have no name for
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("command", ["augment", "corrupt", "gallery"])
+def test_skipped_pictures(command: str, tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    out = tmp_path / "out"
+    arguments = {
+        "augment": [str(tree), str(out), "--copies", "1", "--workers", "1", "--device", "cpu"],
+        "corrupt": ["imagenet", str(tree), str(out), "--only", "brightness", "--severities", "1", "--workers", "1"],
+        "gallery": [str(tree), "--out", str(out / "o.png"), "--figure", "pairs", "--size", "32"],
+    }[command]
+    if command == "gallery":
+        assert cli.main([command, *arguments]) == 1
+        assert capfd.readouterr().err.startswith(f"prime-dali {command}: {tree}/cls/")
+    assert cli.main([command, *arguments, "--on-error", "skip"]) == 0
+    printed = capfd.readouterr().out
+    printed.encode("ascii")
+    bad = BAD if command == "gallery" else BAD + 1
+    assert f"skipped {bad} of 12 files" in printed
+    assert printed.count("skipped ") == bad + 1
+    assert f"skipped {tree}/cls/no\\ntext \\xe9.jpg: not a readable image (" in printed
+    for name, why in (("pipe", "a pipe, a socket or a device"), ("device", "a pipe, a socket or a device")):
+        assert f"{name}.jpg: not a readable image (expected a file, got {why})" in printed
+    assert ("bytes, of at most 255" in printed) == (command != "gallery")
+    made = [path for path in out.rglob("*") if path.suffix in (".png", ".JPEG")]
+    assert len(made) == 1
+
+
+def test_the_page_shows_names_that_are_no_text(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "\udce9.png")
+    page = tmp_path / "page.html"
+    assert cli.main(["gallery", str(folder), "--html", str(page), "--size", "8", "--details", "0"]) == 0
+    assert "\\xe9.png" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("error", [
+    RuntimeError("Invalid image grid"), MemoryError(), TypeError("bad operand"), struct.error("argument out of range"),
+    ZeroDivisionError(), IndexError("x"), EOFError(), Image.DecompressionBombError("large"), RecursionError(),
+    OSError(5, "Input/output error"),
+])  # fmt: skip
+def test_every_failure_of_a_decoder_is_one_of_the_picture(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.png"
+    SMALL.save(path)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", fail)
+    for read in (open_picture, corrupt.read_224):
+        with pytest.raises(PhotoError, match=rf"{path}: not a readable image \(.+\)"):
+            read(path)
+
+
+def test_other_failures_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    SMALL.save(path)
+
+    def fail(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("PIL.Image.open", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        open_picture(path)
+
+
+@pytest.mark.parametrize(("data", "why"), [
+    (saved(Image.fromarray(SHORTS), "PNG"), "expected 8 bits a channel, got 16"),
+    (png(16, 2, bytes(48)), "expected 8 bits a channel, got 16"),  # Pillow takes the upper bits
+    (saved(Image.fromarray(SHORTS), "TIFF"), "expected 8 bits a channel, got 16"),
+    (saved(Image.fromarray(SHORTS), "TIFF", big_tiff=True), "expected 8 bits a channel, got 16"),
+    (saved(Image.fromarray(SHORTS.astype(np.float32)), "TIFF"), "of 8 bits, got floats"),
+    (saved(Image.fromarray(SHORTS.astype(np.int32)), "TIFF"), "of 8 bits, got signed integers"),
+    (saved(SMALL.convert("LAB"), "TIFF"), r"got L\*a\*b\*"),
+    (saved(Image.fromarray(SHORTS), "JPEG2000"), "expected 8 bits a channel, got 16"),
+    (b"P5\n# a comment\n2 1\n65535\n" + bytes(4), "expected values up to 255 in its header, got up to 65535"),
+    (b"P5 2 1 100\n" + bytes(2), "expected values up to 255 in its header, got up to 100"),
+    (b"P6\n2 1\n65535\n" + bytes(12), "expected values up to 255 in its header, got up to 65535"),
+])  # fmt: skip
+def test_depths_that_are_refused(data: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").write_bytes(data)
+    with pytest.raises(PhotoError, match=f"x.jpg: not a readable image .*{why}"):
+        open_picture(tmp_path / "x.jpg")
+    refused = _pictures.refused(_pictures.reader(np.frombuffer(data, np.uint8)))  # as DALI's pipelines look at it
+    assert refused
+
+
+def test_depths_that_are_not(tmp_path: Path) -> None:
+    for format, options in (("PNG", {}), ("TIFF", {}), ("TIFF", {"compression": "jpeg"}), ("TIFF", {"big_tiff": True}),
+                            ("PPM", {}), ("JPEG2000", {}), ("BMP", {}), ("WEBP", {"lossless": True})):  # fmt: skip
+        (tmp_path / "x.jpg").write_bytes(saved(SMALL, format, **options))
+        assert np.abs(np.asarray(open_picture(tmp_path / "x.jpg")).astype(int) - SMALL).max() < 24, format
+    for mode in ("1", "L", "LA", "P", "RGBA"):
+        data = saved(SMALL.convert(mode), "PNG")
+        (tmp_path / "x.jpg").write_bytes(data)
+        np.testing.assert_array_equal(open_picture(tmp_path / "x.jpg"), SMALL.convert(mode).convert("RGB"))
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("turn", range(10))
+def test_every_picture_stands_upright(format: str, turn: int, tmp_path: Path) -> None:
+    pixels = np.zeros((24, 40, 3), np.uint8)
+    pixels[:8, :16], pixels[:, 32:] = 255, 100
+    exif = Image.Exif()
+    exif[274] = turn
+    options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 95}}.get(format, {})
+    lying = Image.fromarray(pixels)
+    (tmp_path / "x.jpg").write_bytes(saved(lying, format, exif=exif, **options))
+    methods = (None, None, "FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE",
+               "ROTATE_90", None)  # fmt: skip
+    method = methods[turn]
+    upright = np.asarray(lying if method is None else lying.transpose(Image.Transpose[method]))
+    seen = np.asarray(open_picture(tmp_path / "x.jpg")).astype(int)
+    assert seen.shape == upright.shape
+    assert np.abs(seen - upright).max() < 40
+
+
+TURN = (274, 3, 1, 6)
+
+
+@pytest.mark.parametrize(("exif", "turned"), [
+    (tiff((256, 9, 1, 2**32 - 5), TURN), True),  # a negative width
+    (tiff(TURN, (282, 2, 3, 0x3237)), True),  # a resolution that is text
+    (tiff((271, 2, 2**31, 10), TURN), True),  # a maker of 2 GiB
+    (tiff((271, 99, 1, 0), TURN), True),
+    (tiff((274, 4, 1, 6)), True),
+    (tiff((274, 3, 1, 6 << 16), order=">"), True),
+    (tiff(TURN, (274, 3, 1, 3)), True),
+    (tiff((274, 2, 2, ord("6"))), False),
+    (tiff(TURN)[:16], False),
+    (tiff(TURN)[:3], False),
+    (b"II*\0" + bytes([255] * 4), False),
+    (b"no EXIF at all", False),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_odd_exif(exif: bytes, turned: bool, tmp_path: Path) -> None:
+    """Other tags, however odd, keep no command from a picture that can be decoded."""
+    path = tmp_path / "x.jpg"
+    Image.new("RGB", (40, 30)).save(path, exif=b"Exif\0\0" + exif)
+    assert open_picture(path).size == ((30, 40) if turned else (40, 30))
+
+
+def test_xmp_does_not_turn(tmp_path: Path) -> None:
+    """DALI does not read it."""
+    Image.new("RGB", (40, 30)).save(tmp_path / "x.jpg", xmp=b'<x tiff:Orientation="6"/>')
+    assert open_picture(tmp_path / "x.jpg").size == (40, 30)
+
+
+def test_a_tiff_of_odd_tags(tmp_path: Path) -> None:
+    """Pillow ends at these with a TypeError or struct.error as it turns the picture."""
+    data = saved(Image.new("RGB", (40, 30)), "TIFF", tiffinfo={274: 6, 282: 72.0})
+    at = data.index(struct.pack("<HHI", 282, 5, 1))
+    (tmp_path / "x.tif").write_bytes(data[: at + 2] + struct.pack("<HI", 2, 3) + b"72\0\0" + data[at + 12 :])
+    assert open_picture(tmp_path / "x.tif").size == (30, 40)
+
+
+# Folders.
+
+
+def names(folder: Path) -> list[str]:
+    return [os.path.relpath(path, folder) for path in _folders.pictures(folder)]
+
+
+def test_hidden_is_no_picture_and_no_class(tmp_path: Path) -> None:
+    for name in (".ipynb_checkpoints/x.png", ".x.png", "cat/._x.png", "cat/x.PNG", "cat/.deep/x.png", "dog/a/x.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        SMALL.save(tmp_path / name)
+    (tmp_path / "notes.txt").touch()
+    assert _folders.classes(tmp_path) == ["cat", "dog"]
+    assert names(tmp_path) == ["cat/x.PNG", "dog/a/x.png"]
+    assert [str(photo) for photo in corrupt._photos(tmp_path)] == ["cat/x.PNG", "dog/a/x.png"]
+
+
+def test_hidden_folders_are_no_classes_of_cifar(tmp_path: Path) -> None:
+    for i in range(10):
+        for part in ("train", "test"):
+            (tmp_path / part / f"c{i}").mkdir(parents=True)
+            Image.new("RGB", (32, 32), (i, i, i)).save(tmp_path / part / f"c{i}" / "x.png")
+    (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
+    (tmp_path / "train" / "c3" / ".ipynb_checkpoints").mkdir()
+    SMALL.save(tmp_path / "train" / "c3" / ".ipynb_checkpoints" / "x-checkpoint.png")
+    data = read_cifar(tmp_path, 10, train=True)
+    assert data.images[:, 0, 0, 0].tolist() == data.labels.tolist() == list(range(10))
+
+
+def test_links(tmp_path: Path) -> None:
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "more.jpg").mkdir(parents=True)
+    SMALL.save(tmp_path / "elsewhere" / "more.jpg" / "x.png")
+    (tmp_path / "photos" / "a" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos" / "b").symlink_to(tmp_path / "elsewhere")
+    photos = tmp_path / "photos"
+    assert _folders.classes(photos) == ["a", "b"]
+    assert names(photos) == ["a/linked/more.jpg/x.png", "b/more.jpg/x.png"]
+    (tmp_path / "elsewhere" / "back").symlink_to(photos)
+    (tmp_path / "elsewhere" / "again").symlink_to(photos)
+    with pytest.raises(ValueError, match="expected no link to a folder that it lies in, got one to"):
+        names(photos)
+    assert cli.main(["gallery", str(photos), "--out", str(tmp_path / "o.png")]) == 1
+    (photos / "c").symlink_to("nowhere")
+    with pytest.raises(FileNotFoundError, match="photos/c: expected a folder or file, got a link to nothing"):
+        _folders.classes(photos)
+
+
+def test_special_files_are_found_without_opening_them(tree: Path) -> None:
+    found = _folders.special(_folders.pictures(tree))
+    assert {os.path.basename(path) for path in found} == {"pipe.jpg", "linked.jpg", "device.jpg", "socket.jpg"}
+    assert _folders.special(["/nowhere/x.jpg"]) == set()
+
+
+def test_names_that_are_no_text_are_shown() -> None:
+    assert _folders.shown(Path("a é \udce9\n\x1b[2J.jpg")) == "a é \\xe9\\n\\x1b[2J.jpg"
+
+
+@pytest.mark.timeout(60)
+def test_demo_skips_what_dali_does_not_decode(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    (tree / "cls" / "gif.jpg").write_bytes(saved(SMALL, "GIF"))
+    command = ["demo", "--photos", str(tree), "--out", str(tmp_path / "out"), "--size", "16", "--batch", "2"]
+    command += ["--batches", "1", "--device", "cpu"]
+    assert cli.main([*command, "--on-error", "skip"]) == 0
+    printed = capfd.readouterr().out
+    assert f"skipped {BAD} of 13 files" in printed
+    assert f"skipped {tree}/cls/gif.jpg: cannot be decoded (" in printed
+    assert "1 photographs, 16 x 16, batches of 2, on the cpu" in printed
+    for path in (tree / "cls").iterdir():
+        if path.name not in ("good.png", "gif.jpg"):
+            path.unlink()
+    assert cli.main(command) == 1
+    assert f"prime-dali demo: {tree}/cls/gif.jpg: cannot be decoded (" in capfd.readouterr().err
+
+
+def test_damaged_heads() -> None:
+    """Whatever the first bytes say, looking at them ends well; a decoder decides about such a file."""
+    rng = np.random.default_rng(0)
+    wholes = [saved(Image.fromarray(SHORTS), "TIFF"), saved(Image.fromarray(SHORTS), "TIFF", big_tiff=True), tiff(TURN),
+              saved(SMALL, "PNG"), saved(SMALL, "JPEG2000"), b"P5\n8 8\n255\n" + bytes(64)]  # fmt: skip
+    for whole in wholes:
+        for _ in range(200):
+            data = np.frombuffer(whole, np.uint8)[: rng.integers(len(whole) + 1)].copy()
+            places = rng.integers(max(len(data), 1), size=rng.integers(5))
+            data[places[places < len(data)]] = rng.integers(256, size=np.count_nonzero(places < len(data)))
+            assert isinstance(_pictures.refused(_pictures.reader(data)), str)
+            assert 1 <= _pictures.orientation(_pictures.reader(data)) <= 8
