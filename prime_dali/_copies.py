@@ -8,7 +8,7 @@ import io
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _arguments, _jobs, arrays
-from ._files import PHOTO_SUFFIXES, PhotoError, read_photo
+from . import __version__, _arguments, _jobs, _workers, arrays
+from ._files import PHOTO_SUFFIXES, PhotoError, naming, read_photo
+from ._states import TEXT, Kind
 from .config import PrimeConfig
 from .plan import Plan
 from .recipes.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
@@ -94,9 +95,9 @@ def pictures(settings: Settings) -> None:
         workers = max(1, min(settings.workers or 1, len(tasks)))
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
-            _jobs.pool(workers, len(tasks), _begin, (settings, threads)) as pool,
+            _workers.pool(folder / _jobs.UNFINISHED, workers, len(tasks), _begin, (settings, threads)) as pool,
             _jobs.bar(len(photos) * settings.copies, "augment", len(done)) as bar,
-            (folder / FILES).open("a", **_TEXT) as files,
+            (folder / FILES).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
             for (_, _, copies), made in zip(tasks, results, strict=True):
@@ -257,7 +258,7 @@ def cifar(settings: Settings) -> None:
         there = sum(len(part) * settings.copies for name, part in parts.items() if name in done)
         with (
             _jobs.bar(count * settings.copies, "augment", there) as bar,
-            (folder / FILES).open("a", **_TEXT) as files,
+            (folder / FILES).open("a", **TEXT) as files,
         ):
             for name, part in parts.items():
                 if name in done:
@@ -292,35 +293,26 @@ def _records(images: NDArray[np.uint8], labels: NDArray[np.int64], classes: int)
 
 # The lines about files.
 
-_TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}  # names of files are any bytes
-
-
 def _write_lines(file: Any, entries: list[dict[str, Any]]) -> None:
-    file.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
-    file.flush()
+    with naming(Path(file.name)):
+        file.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
+        file.flush()
 
 
-def entries(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the lines of :data:`FILES` in ``folder`` say.
+def entries(folder: Path, more: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """What the lines of :data:`FILES` in ``folder`` say; ``more``: what else they must hold (a schema).
 
     Raises:
-        ValueError: A line is not JSON; it is named.
+        ValueError: A line is damaged; it is named.
     """
-    path = folder / FILES
-    with path.open(**_TEXT) as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
-                return  # a run was killed as it wrote this
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}: line {number}: not JSON ({error})") from error
+    advice = "remove this line, and the run makes its file again"
+    yield from Kind({"file": str, **(more or {})}, "a line of prime-dali augment", advice).json_lines(folder / FILES)
 
 
 def _done(folder: Path) -> set[str]:
     """The files that are there and have their line; other lines are dropped, and other files written again."""
     done = set()
-    with _jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **_TEXT) as file:
+    with _jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **TEXT) as file:
         for entry in entries(folder) if (folder / FILES).exists() else ():
             if (folder / entry["file"]).exists():
                 _write_lines(file, [entry])
