@@ -293,6 +293,7 @@ def _records(images: NDArray[np.uint8], labels: NDArray[np.int64], classes: int)
 
 # The lines about files.
 
+
 def _write_lines(file: Any, entries: list[dict[str, Any]]) -> None:
     with naming(Path(file.name)):
         file.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))

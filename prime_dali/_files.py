@@ -127,7 +127,7 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path`` to write to; when the block ends well, the file is on the disk and gets its name.
+    """A temporary name beside ``path`` to write to; when the block ends well, the file is synced and takes that place.
 
     What writers left there that were killed is removed; those that live hold a lock on their file.
 
@@ -148,7 +148,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Put a file on the disk, then give it its name, then put the name on the disk: no loss of power leaves half of it."""
+    """Sync a file, give it its name, and sync that: a loss of power leaves the old file or the new one, whole."""
     sync(temporary)
     temporary.replace(path)
     sync(path.parent)

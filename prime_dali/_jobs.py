@@ -73,9 +73,7 @@ def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
         return
     there = read_manifest(folder, command)
     for key, value in manifest.items():
-        found = there.get(key)
-        if key == "source":
-            found = {**found, "path": value["path"]}
+        found = {**there[key], "path": value["path"]} if key == "source" else there.get(key)
         if key != "about" and found != value:
             raise ValueError(f"{folder}: made with other settings: {key}: expected {found}, got {value}")
 
@@ -91,8 +89,8 @@ def read_manifest(folder: Path, command: str, more: Mapping[str, Any] | None = N
         {"source": {"path": str}, **(more or {})}, f"a manifest of prime-dali {command}",
         "put back a copy of it, or choose another folder",
     )  # fmt: skip
-    found: dict[str, Any] = kind.read_json(folder / MANIFEST)
-    return found
+    content: dict[str, Any] = kind.read_json(folder / MANIFEST)
+    return content
 
 
 def source_of_files(folder: Path, names: Sequence[Path]) -> dict[str, Any]:

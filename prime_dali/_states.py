@@ -1,7 +1,8 @@
 """What earlier runs have left, read back: its shape is checked before anything is done with it.
 
-A *schema* says what is expected: a type (``float`` takes ints too, and no bool is a number), ``None``, a tuple of schemas
-(any of them), a list of one schema (a list of such), or a dictionary of schemas (a mapping with at least these keys).
+A *schema* says what is expected: a type (``float`` takes ints too, and no bool is a number), ``None``, a tuple of
+schemas (any of them), a list of one schema (a list of such), or a dictionary of schemas (a mapping with at least these
+keys).
 Every message names the file and the key, says what was expected, what came, and what to do.
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 
 TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
 """How lines of JSON are opened: names of files are any bytes."""
-_KINDS = {
+_KINDS: dict[Any, str] = {
     None: "null", dict: "a mapping", list: "a list", str: "a string", bool: "true or false", int: "an int",
     float: "a number", bytes: "bytes",
 }  # fmt: skip
@@ -121,7 +122,9 @@ def _fault(value: Any, schema: Any, key: str) -> str:
         fits = isinstance(value, Mapping)
         for name, inner in schema.items() if fits else ():
             place = f"{key}.{name}" if key else name
-            fault = _fault(value[name], inner, place) if name in value else f"{place}: expected {_kind(inner)}, got none"
+            fault = (
+                _fault(value[name], inner, place) if name in value else f"{place}: expected {_kind(inner)}, got none"
+            )
             if fault:
                 return fault
     elif isinstance(schema, list):
@@ -131,11 +134,15 @@ def _fault(value: Any, schema: Any, key: str) -> str:
             if fault:
                 return fault
     elif isinstance(schema, tuple):
-        fits = any(not _fault(value, one, key) for one in schema)
+        faults = [_fault(value, one, key) for one in schema]
+        fits = not all(faults)
+        inside = [fault for fault in faults if not fault.startswith(f"{key}: ")]
+        if not fits and key and inside:  # of the kind that was meant
+            return inside[0]
     elif schema is None:
         fits = value is None
     else:
-        kinds = {float: (int, float), dict: Mapping}.get(schema, schema)
+        kinds: Any = (int, float) if schema is float else Mapping if schema is dict else schema
         fits = isinstance(value, kinds) and not (isinstance(value, bool) and schema in (int, float))
     return "" if fits else f"{key}{': ' if key else ''}expected {_kind(schema)}, got {_short(value)}"
 

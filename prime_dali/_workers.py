@@ -1,8 +1,8 @@
 """Worker processes: tasks go out, results come back in order, and a worker that dies is an error at once.
 
-Each worker has a connection of its own, whose other end no other process holds: whenever it dies, at its start or in the
-middle of a result, that connection ends. (With queues that workers share, as those of ``concurrent.futures``, the rest
-would wait for ever: for a lock that the dead one held, or for the rest of its message.)
+Each worker has a connection of its own, whose other end no other process holds: whenever it dies, at its start or in
+the middle of a result, that connection ends. (With queues that workers share, as those of ``concurrent.futures``, the
+others may wait for ever: for a lock that the dead one held, or for the rest of its message.)
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ class _Worker:
         status = self._process.exitcode or 0
         how = f"was killed by signal {-status} ({_signal(-status)})" if status < 0 else f"ended with status {status}"
         return WorkerDied(
-            f"workers: a worker process {how} before its work was done. If memory was short, take fewer workers; if a "
-            "script started this, it needs `if __name__ == '__main__':` around the call. Then the same goes on where it "
-            "was"
+            f"workers: a worker process {how} before its work was done; if memory was short, take fewer workers; if a "
+            "script started this, the call has to stand under `if __name__ == '__main__':`; the same again goes "
+            "on where this one was"
         )
 
 

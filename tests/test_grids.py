@@ -317,7 +317,7 @@ def finished(grid: Grid, run: Run, corrupted: float = 0.5) -> None:
     results["sets"]["cifar-c"]["scores"]["corruption_accuracy"] = corrupted
     (folder / "evaluation" / "results.json").write_text(json.dumps(results))
     content = {"settings": grids._lasting(grid, run), "evaluate": grid.evaluation(run), "seconds": 90, "steps": 3}
-    (folder / grids.FINISHED).write_text(json.dumps(content))
+    (folder / grid_file.FINISHED).write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("module", [ablation, alpha, sample_complexity])

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from .._files import replacing
+from .._states import Kind
 from ..evaluation import report, reported
 from ..evaluation.names import GROUPS
+from . import grid_file
 from .grid_file import Grid, Run
 
 if TYPE_CHECKING:
@@ -67,13 +69,22 @@ def rows(grid: Grid, states: Mapping[str, str]) -> list[Row]:
     return out
 
 
+_RESULTS = Kind(
+    {"settings": {"hardware": str, "precision": str}, "versions": dict, "sets": dict}, "results of prime-dali evaluate",
+    f"remove {grid_file.FINISHED} of this run, and it is evaluated again",
+)  # fmt: skip
+
+
 def _numbers(folder: Path) -> dict[str, Any]:
-    paths = folder / "evaluation" / "results.json", folder / "finished.json"
+    finished = grid_file.finished(folder)
+    assert finished is not None  # who asks knows
+    path = folder / "evaluation" / "results.json"
+    results = _RESULTS.read_json(path)
     try:
-        results, finished = (json.loads(path.read_text()) for path in paths)
+        _benchmark(results)
         return {"scores": scores(results), "minutes": finished["seconds"] / 60, "results": results}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder}: expected the files of a finished run, but {error!r}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _RESULTS.error(str(path), f"sets: {type(error).__name__}: {error}") from error
 
 
 def scores(results: Mapping[str, Any]) -> dict[str, float]:

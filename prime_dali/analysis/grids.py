@@ -25,7 +25,6 @@ from ..recipes.train import INTERRUPTED
 from . import grid_file, grid_tables
 from .grid_file import Grid, Run
 
-FINISHED = "finished.json"
 _EPILOG = """
 A grid file (YAML) has "base", settings of prime-dali train by name, "evaluate", options of prime-dali evaluate by name,
 and {own}. --set and --evaluate come after it. Each run has the folder OUT/NAME; finished ones are left alone, an
@@ -127,9 +126,9 @@ def choose(grid: Grid, only: Sequence[str] | None, task: int | None) -> list[Run
 def state(grid: Grid, one: Run) -> str:
     """``"finished"`` with these very settings and this evaluation; else ``"stopped"`` or ``"not started"``."""
     folder = grid.out / one.name
-    if not (folder / FINISHED).exists():
+    content = grid_file.finished(folder)
+    if content is None:
         return "stopped" if (folder / checkpoint.CONFIG).exists() else "not started"
-    content = json.loads((folder / FINISHED).read_text())
     same = content["settings"] == _lasting(grid, one) and content["evaluate"] == grid.evaluation(one)
     return "finished" if same else "finished with other settings"
 
@@ -141,13 +140,11 @@ def _lasting(grid: Grid, one: Run) -> dict[str, Any]:
 def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
     """Refuse to go on with runs that were finished with other settings, before a table is written without them."""
     for one in chosen:
-        path = grid.out / one.name / FINISHED
-        old = json.loads(path.read_text()).get("settings") if path.exists() else None
-        differ = differences(old, grid.config(one).plain()) if old else []
+        folder = grid.out / one.name
+        old = grid_file.finished(folder)
+        differ = differences(old["settings"], grid.config(one).plain()) if old else []
         if differ:
-            raise ValueError(
-                f"out: expected a folder of the same runs, got {path.parent} finished with {'; '.join(differ)}"
-            )
+            raise ValueError(f"out: expected a folder of the same runs, got {folder} finished with {'; '.join(differ)}")
 
 
 def execute(grid: Grid, chosen: Sequence[Run]) -> None:
@@ -188,7 +185,7 @@ def _execute(grid: Grid, one: Run, children: Children) -> None:
         "settings": _lasting(grid, one), "evaluate": grid.evaluation(one),
         "seconds": trained["run"]["seconds"], "steps": trained["run"]["step"],
     }  # fmt: skip
-    with replacing(folder / FINISHED) as aside:
+    with replacing(folder / grid_file.FINISHED) as aside:
         aside.write_text(json.dumps(content, indent=1) + "\n")
 
 

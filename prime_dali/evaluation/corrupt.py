@@ -164,7 +164,7 @@ def _cifar(settings: Settings) -> None:
             for start in range(0, count, _BATCH)
         ]
         with (
-            _workers.pool(settings.destination / _jobs.UNFINISHED, settings.workers, len(tasks), _begin, images) as pool,
+            _pool(settings, len(tasks), images) as pool,
             _bar(settings, len(names) * len(severities) * count) as bar,
         ):
             parts = pool.map(_cifar_part, *zip(*tasks, strict=True)) if tasks else iter(())
@@ -193,7 +193,7 @@ def _imagenet(settings: Settings) -> None:
     skipped = 0
     with (
         _destination(settings, _jobs.source_of_files(settings.source, photos)),
-        _workers.pool(settings.destination / _jobs.UNFINISHED, settings.workers, len(photos), _begin, settings) as pool,
+        _pool(settings, len(photos), settings) as pool,
         _bar(settings, len(photos)) as bar,
     ):
         for error in pool.map(_imagenet_photo, range(len(photos)), photos, chunksize=4):
@@ -298,6 +298,10 @@ def _begin(shared: Any) -> None:
     global _shared
     _shared = shared
     cv2.setNumThreads(1)
+
+
+def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager[_workers.Pool]:
+    return _workers.pool(settings.destination / _jobs.UNFINISHED, settings.workers, tasks, _begin, shared)
 
 
 def _bar(settings: Settings, images: int) -> Any:
