@@ -8,7 +8,7 @@ import io
 import json
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -300,14 +300,26 @@ def _write_lines(file: Any, entries: list[dict[str, Any]]) -> None:
         file.flush()
 
 
-def entries(folder: Path, more: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """What the lines of :data:`FILES` in ``folder`` say; ``more``: what else they must hold (a schema).
+def entries(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the lines of :data:`FILES` in ``folder`` say.
 
     Raises:
         ValueError: A line is damaged; it is named.
     """
-    advice = "remove this line, and the run makes its file again"
-    yield from Kind({"file": str, **(more or {})}, "a line of prime-dali augment", advice).json_lines(folder / FILES)
+    yield from _LINE.json_lines(folder / FILES)
+
+
+def of_cifar(entry: Any) -> bool:
+    """Whether a line is of a file of CIFAR, not of a picture."""
+    return isinstance(entry, dict) and "records" in entry
+
+
+_CIFAR = {"file": str, "first_number": int, "records": int}
+_PICTURE = {"file": str, "source": str, "source_sha256": str, "number": int, "copy": int}
+_LINE = Kind(
+    lambda entry: _CIFAR if of_cifar(entry) else _PICTURE, "a line of prime-dali augment",
+    "remove this line, and the run makes its file again",
+)  # fmt: skip
 
 
 def _done(folder: Path) -> set[str]:

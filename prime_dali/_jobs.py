@@ -53,8 +53,8 @@ def finishing(folder: Path, name: Path) -> Iterator[Path]:
     is that of a file to be made again.
     """
     temporary = folder / UNFINISHED / f"{os.getpid()}{name.suffix}"
-    for place in (temporary, folder / name):
-        place.parent.mkdir(parents=True, exist_ok=True)
+    temporary.parent.mkdir(exist_ok=True)  # not the folder itself: one that was taken away is an error
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
     with naming(folder / name, temporary):
         yield temporary
         sync(temporary)

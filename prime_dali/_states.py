@@ -1,8 +1,8 @@
 """What earlier runs have left, read back: its shape is checked before anything is done with it.
 
 A *schema* says what is expected: a type (``float`` takes ints too, and no bool is a number), ``None``, a tuple of
-schemas (any of them), a list of one schema (a list of such), or a dictionary of schemas (a mapping with at least these
-keys).
+schemas (any of them), a list of one schema (a list of such), a dictionary of schemas (a mapping with at least these
+keys), or a function that gives the schema for a value.
 Every message names the file and the key, says what was expected, what came, and what to do.
 """
 
@@ -117,6 +117,8 @@ class Kind:
 
 def _fault(value: Any, schema: Any, key: str) -> str:
     """What is wrong, in words; empty: nothing."""
+    if callable(schema) and not isinstance(schema, type):
+        schema = schema(value)
     fits: Any
     if isinstance(schema, dict):
         fits = isinstance(value, Mapping)

@@ -34,15 +34,15 @@ def pool(folder: Path, workers: int, tasks: int, begin: Callable[[Any], None], s
     """Processes that have each called ``begin(shared)``; none is left when the block ends.
 
     Args:
-        folder: Where ``shared`` lies in a file meanwhile. (What a process is told as it starts goes through a pipe that
-            nobody empties if it dies: who tells it more than the pipe holds waits for ever.)
+        folder: Is made if need be; ``shared`` lies there in a file meanwhile. (What a process is told as it starts goes
+            through a pipe that nobody empties if it dies: who tells it more than the pipe holds waits for ever.)
         workers: Processes, if there are as many tasks.
         tasks: How many there will be.
         begin: A function of a module.
         shared: Anything that can be pickled, of any size.
     """
     handed = folder / "shared.pickle"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     with naming(handed):
         handed.write_bytes(pickle.dumps(shared, pickle.HIGHEST_PROTOCOL))
     started: list[_Worker] = []

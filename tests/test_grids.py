@@ -320,6 +320,22 @@ def finished(grid: Grid, run: Run, corrupted: float = 0.5) -> None:
     (folder / grid_file.FINISHED).write_text(json.dumps(content))
 
 
+@pytest.mark.parametrize(("file", "text", "message"), [
+    ("finished.json", "", r"finished.json: not what a finished run of a grid leaves \(not JSON"),
+    ("finished.json", "[]", r"\(expected a mapping, got list \(\[\]\)\); remove it, and the run is evaluated again"),
+    ("finished.json", '{"settings": {}}', r"\(evaluate: expected a list, got none\)"),
+    ("evaluation/results.json", "{}", r"results.json: not results of prime-dali evaluate \(settings: expected a mapping"),
+    ("evaluation/results.json", json.dumps({**RESULTS, "sets": {"cifar-c": {}}}), r"results.json: .*\(sets: KeyError"),
+])  # fmt: skip
+def test_damaged_files_of_a_run(file: str, text: str, message: str, tmp_path: Path) -> None:
+    parsed = options(alpha, "--out", tmp_path, "--set", "data=/d", "--evaluate", "cifar-c=/c", "--list")
+    grid = grids.read_grid(alpha.ANALYSIS, parsed, {})
+    finished(grid, grid.runs[0])
+    (tmp_path / grid.runs[0].name / file).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        grid_tables.rows(grid, {one.name: grids.state(grid, one) for one in grid.runs})
+
+
 @pytest.mark.parametrize("module", [ablation, alpha, sample_complexity])
 def test_tables_and_pictures_with_a_run_missing(
     module: object, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
