@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from test_corruptions import tiles
 
@@ -197,6 +198,26 @@ def test_a_worker_killed_as_it_starts(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(_workers.WorkerDied, match="killed by signal 9"):
         corrupt.run(settings)
     assert not (tmp_path / "out" / ".unfinished").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "analyze"])
+def test_a_worker_of_a_data_loader_that_dies(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prime_dali.analysis import samples
+    from prime_dali.evaluation import image_sets
+
+    Image.fromarray(tiles(1)[0]).save(tmp_path / "a.png")
+    files = [str(tmp_path / "a.png")] * 4
+    dataset = image_sets._Files if command == "evaluate" else samples._Pairs
+    monkeypatch.setattr(dataset, "__getitem__", lambda self, number: os.kill(os.getpid(), signal.SIGKILL))
+    if command == "evaluate":
+        batches = image_sets.Pictures(files, np.zeros(4, np.int64), 32, None, workers=1).batches(2, torch.device("cpu"))
+    else:
+        images = samples.Photos([Path(file) for file in files], None)
+        batches = samples.pairs(samples.Corruptions.of(images, None, [1], 0, None), range(4), 1)
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid.* (killed by signal|exited unexpectedly)"):
+        list(batches)
+    assert time.monotonic() - started < 30
 
 
 def test_a_script_without_a_guard(tmp_path: Path) -> None:

@@ -173,11 +173,14 @@ def test_a_run_and_what_it_leaves(whole: Path) -> None:
     assert classifier.details["epoch"] == 3
     # A second time there is nothing left to do, and nothing changes.
     before = (whole / "log.jsonl").read_text()
+    (whole / ".last-abcd_123.pt").write_bytes(b"half")
+    (whole / ".unfinished-abcd_123.pt").write_bytes(b"half")
     trainer = Trainer(
         train.read(settings(Path(classifier.details["config"]["data"]), whole, "--jsd")), ALONE, lambda line: None
     )
     assert trainer.run().finished
     assert (whole / "log.jsonl").read_text() == before
+    assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
 
 
 def test_a_small_set_is_learned(cifar: Path, tmp_path: Path) -> None:

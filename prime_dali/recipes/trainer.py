@@ -324,6 +324,8 @@ class Trainer:
                 yield
                 return
             stack.enter_context(held(self.folder))
+            for left in self.folder.glob(".last-????????.pt"):  # of runs of earlier versions that were killed
+                left.unlink()
             if checkpoint.written(self.folder) != self._written:
                 raise RuntimeError(f"{self.folder}: another run has written there meanwhile; start again")
             with replacing(self.folder / checkpoint.CONFIG) as temporary:
