@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _arguments, _jobs, arrays
+from . import __version__, _arguments, _jobs, _workers, arrays
+from ._files import naming
 from ._folders import SUFFIXES as PICTURES
 from ._folders import shown, walk
 from ._pictures import PhotoError, read_photo, sha256
+from ._states import TEXT, Kind
 from .config import PrimeConfig
 from .plan import Plan
 from .recipes.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
@@ -93,9 +95,9 @@ def pictures(settings: Settings) -> None:
         workers = max(1, min(settings.workers or 1, len(tasks)))
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
-            _jobs.pool(workers, len(tasks), _begin, (settings, threads)) as pool,
+            _workers.pool(folder / _jobs.UNFINISHED, workers, len(tasks), _begin, (settings, threads)) as pool,
             _jobs.bar(len(photos) * settings.copies, "augment", len(done)) as bar,
-            (folder / FILES).open("a", **_TEXT) as files,
+            (folder / FILES).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
             for (_, _, copies), made in zip(tasks, results, strict=True):
@@ -240,7 +242,7 @@ def cifar(settings: Settings) -> None:
         there = sum(len(part) * settings.copies for name, part in parts.items() if name in done)
         with (
             _jobs.bar(count * settings.copies, "augment", there) as bar,
-            (folder / FILES).open("a", **_TEXT) as files,
+            (folder / FILES).open("a", **TEXT) as files,
         ):
             for name, part in parts.items():
                 if name in done:
@@ -275,29 +277,33 @@ def _records(images: NDArray[np.uint8], labels: NDArray[np.int64], classes: int)
 
 # The lines about files.
 
-_TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}  # names of files are any bytes
-
 
 def _write_lines(file: Any, entries: list[dict[str, Any]]) -> None:
-    file.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
-    file.flush()
+    with naming(Path(file.name)):
+        file.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
+        file.flush()
 
 
 def entries(folder: Path) -> Iterator[dict[str, Any]]:
     """What the lines of :data:`FILES` in ``folder`` say.
 
     Raises:
-        ValueError: A line is not JSON; it is named.
+        ValueError: A line is damaged; it is named.
     """
-    path = folder / FILES
-    with path.open(**_TEXT) as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
-                return  # a run was killed as it wrote this
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}: line {number}: not JSON ({error})") from error
+    yield from _LINE.json_lines(folder / FILES)
+
+
+def of_cifar(entry: Any) -> bool:
+    """Whether a line is of a file of CIFAR, not of a picture."""
+    return isinstance(entry, dict) and "records" in entry
+
+
+_CIFAR = {"file": str, "first_number": int, "records": int}
+_PICTURE = {"file": str, "source": str, "source_sha256": str, "number": int, "copy": int}
+_LINE = Kind(
+    lambda entry: _CIFAR if of_cifar(entry) else _PICTURE, "a line of prime-dali augment",
+    "remove this line, and the run makes its file again",
+)  # fmt: skip
 
 
 def _done(folder: Path, source: Path | None) -> set[str]:
@@ -312,7 +318,7 @@ def _done(folder: Path, source: Path | None) -> set[str]:
     """
     done = set()
     stamps: dict[str, list[int] | None] = {}
-    with _jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **_TEXT) as file:
+    with _jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **TEXT) as file:
         for entry in entries(folder) if (folder / FILES).exists() else ():
             if (folder / entry["file"]).exists():
                 if source is not None:

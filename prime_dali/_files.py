@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import os
 import tempfile
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Report = Callable[[str], None]
+_TEMPORARY = ".unfinished-"  # how the names of files begin that are being written
 
 
 @contextlib.contextmanager
@@ -20,7 +23,7 @@ def held(folder: Path) -> Iterator[None]:
         RuntimeError: Another run holds it, or it was taken away or replaced within the block: what was written there
             is lost.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -36,17 +39,103 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path`` to write to; it takes the place of ``path`` when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:32]}-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    """A temporary name beside ``path`` to write to; when the block ends well, the file is synced and takes that place.
+
+    What writers left there that were killed is removed; those that live hold a lock on their file.
+
+    Raises:
+        OSError: It cannot be written; the message names ``path``, which then holds what it held before.
+    """
+    make_folder(path.parent)
+    _remove_stale(path.parent)
+    handle, temporary = _temporary(path)
     try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
+        with naming(path, temporary):
+            yield temporary
+            temporary.chmod(0o666 & ~_umask())
+            commit(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def commit(temporary: Path, path: Path) -> None:
+    """Sync a file, give it its name, and sync that: a loss of power leaves the old file or the new one, whole."""
+    sync(temporary)
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, are on the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        # Some file systems cannot do this for folders, and a folder may be closed to reading.
+        if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES):
+            raise
+
+
+def sync_file_system(folder: Path) -> None:
+    """Wait until all that was written to the file system of a folder is on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        ctypes.CDLL(None).syncfs(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those that it lies in, with their names on the disk."""
+    try:
+        folder.mkdir()
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        make_folder(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+    else:
+        sync(folder.parent)
+
+
+@contextlib.contextmanager
+def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
+    """An OSError in the block that names no file, as of a write to a full disk, or ``temporary``, names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None and (temporary is None or Path(os.fsdecode(error.filename)) != temporary):
+            raise
+        if error.errno is None:  # NumPy counts bytes
+            raise OSError(f"{path}: cannot be written ({error})") from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _temporary(path: Path) -> tuple[int, Path]:
+    """A new file beside ``path``, and a handle that has it locked."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=_TEMPORARY, suffix=path.suffix, dir=path.parent)
+        with contextlib.suppress(OSError):  # no locks in this file system: then nobody takes it for stale either
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:  # nobody took it for stale before it was locked
+            return handle, Path(name)
+        os.close(handle)
+
+
+def _remove_stale(folder: Path) -> None:
+    for path in folder.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):  # locked: its writer lives; gone: it has its name now
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(handle)
 
 
 def _umask() -> int:

@@ -1,26 +1,24 @@
-"""What the commands that fill a folder share: one run at a time, whole files alone, worker processes, progress."""
+"""What the commands that fill a folder share: one run at a time, whole files alone, progress."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._files import held
+from ._files import held, naming, sync, sync_file_system
 from ._folders import shown
 from ._pictures import PhotoError, sha256
+from ._states import Kind
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names
@@ -47,23 +45,25 @@ def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterato
             yield
             if not (folder / MANIFEST).exists():
                 raise RuntimeError(f"{folder}: expected the files of this run, but they were removed meanwhile")
+            sync_file_system(folder)
         finally:
             shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def finishing(folder: Path, name: Path) -> Iterator[Path]:
-    """Where to write a file that moves to its place when the block ends: none that has its name is incomplete."""
+    """Where to write a file that moves to its place when the block ends: none that has its name is incomplete.
+
+    Its content is on the disk before it has its name. Names are when the run ends: one that a loss of power takes away
+    is that of a file to be made again.
+    """
     temporary = folder / UNFINISHED / f"{os.getpid()}{name.suffix}"
     temporary.parent.mkdir(exist_ok=True)  # not the folder itself: one that was taken away is an error
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with naming(folder / name, temporary):
         yield temporary
-    except OSError as error:
-        if error.filename is None and error.errno is not None:  # a write, say to a full disk, names no file
-            raise OSError(error.errno, error.strerror, str(folder / name)) from error
-        raise
-    temporary.replace(folder / name)
+        sync(temporary)
+        temporary.replace(folder / name)
 
 
 def check_name(folder: Path, name: Path, picture: Path) -> None:
@@ -84,21 +84,33 @@ def check_name(folder: Path, name: Path, picture: Path) -> None:
 def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
     """Write the manifest, or make sure that the one there says the same."""
     manifest = json.loads(json.dumps(manifest))
-    path = folder / MANIFEST
-    if not path.exists():
+    if not (folder / MANIFEST).exists():
         if any(entry.name != UNFINISHED for entry in folder.iterdir()):
             raise ValueError(f"{folder}: expected a new or empty folder, or one with a {MANIFEST}")
         with finishing(folder, Path(MANIFEST)) as temporary:
             temporary.write_text(json.dumps(manifest, indent=1) + "\n")
+        sync(folder)
         return
-    try:
-        there = json.loads(path.read_text())
-        there["source"]["path"] = manifest["source"]["path"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not a manifest of prime-dali {command} ({error})") from error
+    there = read_manifest(folder, command)
     for key, value in manifest.items():
-        if key != "about" and there.get(key) != value:
-            raise ValueError(f"{folder}: made with other settings: {key}: expected {there.get(key)}, got {value}")
+        found = {**there[key], "path": value["path"]} if key == "source" else there.get(key)
+        if key != "about" and found != value:
+            raise ValueError(f"{folder}: made with other settings: {key}: expected {found}, got {value}")
+
+
+def read_manifest(folder: Path, command: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What the manifest in a folder that ``command`` has made says; ``more``: what else it must hold (a schema).
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is none, or a damaged one; the message names the key.
+    """
+    kind = Kind(
+        {"source": {"path": str}, **(more or {})}, f"a manifest of prime-dali {command}",
+        "put back a copy of it, or choose another folder",
+    )  # fmt: skip
+    content: dict[str, Any] = kind.read_json(folder / MANIFEST)
+    return content
 
 
 def source_of_files(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
@@ -134,32 +146,6 @@ def source_of_arrays(folder: Path, images: NDArray[np.uint8], labels: NDArray[An
     """What a manifest says of images and labels (0 to 255) that were read from ``folder``."""
     digest = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     return {"images": len(images), "sha256_of_images_and_labels": digest, "path": str(folder)}
-
-
-@contextlib.contextmanager
-def pool(workers: int, tasks: int, begin: Callable[[Any], None], shared: Any) -> Iterator[ProcessPoolExecutor]:
-    """Processes that have each called ``begin(shared)``; an error leaves no task running."""
-    processes = ProcessPoolExecutor(
-        max(1, min(workers, tasks)), multiprocessing.get_context("spawn"), initializer=_start, initargs=(begin, shared)
-    )
-    try:
-        yield processes
-    finally:
-        processes.shutdown(cancel_futures=True)
-
-
-def _start(begin: Callable[[Any], None], shared: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and stops the workers
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    begin(shared)
-
-
-def _follow_parent() -> None:
-    """End with a parent that was killed, instead of waiting for its tasks forever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def tqdm() -> Any:

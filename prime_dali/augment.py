@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,18 +160,22 @@ def _find(file: str | Path) -> _Made:
     folder = next((parent for parent in path.parents if (parent / FILES).exists()), None)
     if folder is None:
         raise FileNotFoundError(f"{file}: expected a folder above it with {FILES} of prime-dali augment, found none")
-    try:
-        manifest = json.loads((folder / _jobs.MANIFEST).read_text())
-        entry = next((entry for entry in _copies.entries(folder) if folder / entry["file"] == path), None)
-        if entry is None:
-            raise ValueError(f"{folder / FILES}: expected a line for {path.relative_to(folder)}, found none")
-        if manifest["cifar"] is None:
-            return _Made(folder, manifest, entry, 0)
-        if not record.isdecimal() or int(record) >= entry["records"]:
-            raise ValueError(f"file: expected {path}:RECORD, RECORD from 0 to {entry['records'] - 1}, got {file}")
-        return _Made(folder, manifest, entry, int(record))
-    except KeyError as error:
-        raise ValueError(f"{folder}: not a folder of prime-dali augment (no {error})") from error
+    manifest = _jobs.read_manifest(folder, "augment", _MANIFEST)
+    entry = next((entry for entry in _copies.entries(folder) if folder / entry["file"] == path), None)
+    if entry is None or _copies.of_cifar(entry) != (manifest["cifar"] is not None):
+        raise ValueError(f"{folder / FILES}: expected a line for {path.relative_to(folder)}, found none")
+    if manifest["cifar"] is None:
+        return _Made(folder, manifest, entry, 0)
+    if not record.isdecimal() or int(record) >= entry["records"]:
+        raise ValueError(f"file: expected {path}:RECORD, RECORD from 0 to {entry['records'] - 1}, got {file}")
+    return _Made(folder, manifest, entry, int(record))
+
+
+_MANIFEST = {
+    "copies": int, "seed": int, "cifar": (None, int), "size": (None, int), "format": str, "quality": (None, int),
+    "device": str, "config": dict,
+}  # fmt: skip
+"""What remaking reads of a manifest."""
 
 
 def remake(file: str | Path) -> NDArray[np.uint8]:

@@ -138,10 +138,11 @@ def _dali_plugin(dali: Finding) -> Finding:
 
     try:
         path = native.plugin_path()
-    except RuntimeError as error:
+        fault = native.fault(path)
+    except (RuntimeError, OSError) as error:
         return Finding(what, False, str(error))
-    if not path.exists():
-        return Finding(what, False, f"not compiled for DALI {dali.detail}", native.COMMAND)
+    if fault is not None:
+        return Finding(what, False, f"{fault}, for DALI {dali.detail}: {path}", native.COMMAND)
     return Finding(what, True, f"for DALI {dali.detail}: {path}")
 
 

@@ -16,10 +16,13 @@ from conftest import DALI_GPU, make_images, needs_gpu
 from PIL import Image
 
 import prime_dali
+from prime_dali import doctor
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 from nvidia.dali import Pipeline, fn, pipeline_def, types
+
+from prime_dali.dali import native
 
 SIZE = (24, 40)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -375,9 +378,39 @@ def test_one_process_compiles_and_the_others_wait(tmp_path: Path, monkeypatch: p
     both = [subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
     assert (tmp_path / "calls").read_text().splitlines() == ["once"]
-    assert [p.name for p in prime_dali.dali.plugin_path().parent.iterdir() if p.name != "lock"] == [
-        "libprime_dali_plugin.so"
-    ]
+    path = prime_dali.dali.plugin_path()
+    assert sorted(p.name for p in path.parent.iterdir()) == ["libprime_dali_plugin.so", f"{path.name}.json", "lock"]
+    assert native.is_built()
+
+    # Cut off or changed, as by a full disk or a copy that was stopped: found before it is loaded, and compiled again.
+    whole, record = path.read_bytes(), native._record(path).read_bytes()
+    for content, text, message in (
+        (whole[:100_000], record, f"damaged: expected {len(whole)} bytes, got 100000"),
+        (whole[:-8] + b"changed!", record, "damaged: its content is not what was compiled"),
+        (whole, b"{", "not compiled to its end"),
+        (whole, None, "not compiled to its end"),
+    ):
+        path.write_bytes(content)
+        native._record(path).unlink() if text is None else native._record(path).write_bytes(text)
+        assert not native.is_built()
+        [found] = [finding for finding in doctor.examine() if finding.what == "native DALI operator"]
+        assert not found.usable
+        assert message in found.detail
+        assert found.advice == "prime-dali build-dali-plugin"
+    path.write_bytes(whole[:100_000])
+    elsewhere = tmp_path / "elsewhere.so"
+    elsewhere.write_bytes(whole[:100_000])
+    for given, message in ((path, "not compiled to its end"), (elsewhere, "damaged: expected .* bytes, got 100000")):
+        monkeypatch.setattr(native, "_loaded", None)
+        if given == path:
+            native._record(path).write_bytes(b"{")
+        with pytest.raises(ImportError, match=f"is no plugin that can be loaded: {message}; build it with"):
+            native.load_plugin(given)
+    monkeypatch.setattr(
+        native, "_compile", lambda target: (target.write_bytes(whole), native._record(target).write_bytes(record))
+    )
+    assert native.build_plugin() == path
+    assert native.is_built()
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

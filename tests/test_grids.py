@@ -322,7 +322,26 @@ def finished(grid: Grid, run: Run, corrupted: float = 0.5, means: Sequence[float
         "settings": grid.lasting(run), "evaluate": grid_file.evaluated(grid.evaluate), "seconds": 90, "steps": 3,
         "means": means, "jobs": 2, "results": results,
     }  # fmt: skip
-    (folder / grids.FINISHED).write_text(json.dumps(content))
+    (folder / grid_file.FINISHED).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (None, r"finished.json: not what a finished run of a grid leaves \(not JSON"),
+    ([], r"\(expected a mapping, got list \(\[\]\)\); remove it, and the run is evaluated again"),
+    ({"evaluate": ["--cifar-c"]}, r"\(evaluate: expected a mapping, got list"),
+    ({"results": {}}, r"\(results.settings: expected a mapping, got none"),
+    ({"results": {**RESULTS, "sets": {"cifar-c": {}}}}, r"\(results: KeyError"),
+])  # fmt: skip
+def test_damaged_files_of_a_run(change: object, message: str, tmp_path: Path) -> None:
+    parsed = options(alpha, "--out", tmp_path, "--set", "data=/d", "--evaluate", "cifar-c=/c", "--list")
+    grid = grids.read_grid(alpha.ANALYSIS, parsed, {})
+    finished(grid, grid.runs[0])
+    path = tmp_path / grid.runs[0].name / grid_file.FINISHED
+    whole = json.loads(path.read_text())
+    changed = {**whole, **change} if isinstance(change, dict) else change
+    path.write_text("" if change is None else json.dumps(changed))
+    with pytest.raises(ValueError, match=message):
+        grid_tables.rows(grid, {one.name: grids.state(grid, one) for one in grid.runs})
 
 
 @pytest.mark.parametrize("module", [ablation, alpha, methods, sample_complexity])
@@ -390,7 +409,7 @@ def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureF
     assert "| prime+jsd, 2 of 3 seeds finished " in said
     assert f"{89.5:.2f} ± {100 * 0.01 / 2**0.5:.2f}" in said
     # What was trained on other images is said to be.
-    finished_file = tmp_path / "standard,seed=1" / grids.FINISHED
+    finished_file = tmp_path / "standard,seed=1" / grid_file.FINISHED
     content = json.loads(finished_file.read_text())
     finished_file.write_text(json.dumps({**content, "means": [1.0, 2.0, 3.0]}))
     grids.run(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})

@@ -228,6 +228,17 @@ def test_similarity(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) 
     again = np.load(folder / "distances.npz")["distances"]
     np.testing.assert_array_equal(again[:2], distances[:2])
     assert (again[2] == 0.5).all()
+    for content, message in (
+        (
+            {"distances": holes[:2], "settings": settings},
+            "distances: expected float64 [3, 5, 2, 2], got float64 [2, 5, 2, 2]",
+        ),
+        ({"distances": holes, "settings": "["}, "settings: not JSON"),
+        ({"distances": holes}, "settings: expected a ndarray, got none"),
+    ):
+        np.savez(tmp_path / "damaged.npz", **content)
+        with pytest.raises(ValueError, match=re.escape(message)):
+            similarity._resume(tmp_path / "damaged.npz", json.loads(str(settings)), (3, 5, 2, 2))
     assert analyze(files, "similarity", folder, "--images", "3", "--seed", "1") == 1
     assert "made with other settings" in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import shutil
 import signal
@@ -172,11 +173,14 @@ def test_a_run_and_what_it_leaves(whole: Path) -> None:
     assert classifier.details["epoch"] == 3
     # A second time there is nothing left to do, and nothing changes.
     before = (whole / "log.jsonl").read_text()
+    (whole / ".last-abcd_123.pt").write_bytes(b"half")
+    (whole / ".unfinished-abcd_123.pt").write_bytes(b"half")
     trainer = Trainer(
         train.read(settings(Path(classifier.details["config"]["data"]), whole, "--jsd")), ALONE, lambda line: None
     )
     assert trainer.run().finished
     assert (whole / "log.jsonl").read_text() == before
+    assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
 
 
 def test_a_small_set_is_learned(cifar: Path, tmp_path: Path) -> None:
@@ -203,10 +207,7 @@ def test_killed_and_continued(cifar: Path, whole: Path, tmp_path: Path) -> None:
     assert losses(tmp_path) == losses(whole)
     one, other = (networks.load(folder / "last.pt").network.state_dict() for folder in (tmp_path, whole))
     assert all(torch.equal(one[name], other[name]) for name in other)
-    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] in (
-        [],
-        [p.name for p in tmp_path.glob(".last-*")],
-    )
+    assert not [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 
 @needs_gpu
@@ -327,6 +328,30 @@ def test_files_and_recipes_on_the_command_line(tmp_path: Path) -> None:
         train.read([*paths, "--config", str(two)])
 
 
+def test_files_that_name_others(tmp_path: Path) -> None:
+    """The recipe's defaults come with the recipe, at any depth; a file counts over those that it names."""
+    below = tmp_path / "below"
+    below.mkdir()
+    files = {"a": "config: below/b.yaml\nseed: 7\n", "below/b": "lr: 1e-3\nseed: 6\nconfig: [c.yaml, ../d.yaml]\n",
+             "below/c": "recipe: imagenet\nseed: 5\nbatch: 64\n", "d": "batch: 32\n", "loop": "config: below/to.yaml\n",
+             "below/to": f"config: {tmp_path}/loop.yaml\n", "bad": "config: 3\n", "none": "config: gone.yaml\n",
+             "list": "[1]\n"}  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    found = train.read(["--config", str(tmp_path / "a.yaml"), "--data", "d", "--out", "o"])
+    assert found == TrainConfig(**{**defaults("imagenet", "prime"), "data": "d", "out": "o", "lr": 1e-3, "seed": 7,
+                                   "batch": 32})  # fmt: skip
+    for name, kind, message in (
+        ("loop", ValueError, r"config: expected files that do not name each other in a circle, got .*loop.yaml, which "
+         r".*to.yaml names, which .*loop.yaml names"),
+        ("bad", ValueError, r"config: expected the name of a file, or a list of names, in .*bad.yaml, got 3"),
+        ("none", FileNotFoundError, "gone.yaml"),
+        ("list", ValueError, r"config: expected settings by name in .*list.yaml, got list"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=message):
+            train.read(["--config", str(tmp_path / f"{name}.yaml")])
+
+
 def test_two_runs_in_one_folder(cifar: Path, tmp_path: Path) -> None:
     with held(tmp_path), pytest.raises(RuntimeError, match="another run is writing there"):
         run(cifar, tmp_path)
@@ -335,28 +360,95 @@ def test_two_runs_in_one_folder(cifar: Path, tmp_path: Path) -> None:
 
 def test_a_broken_checkpoint(cifar: Path, tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(b"no checkpoint")
-    with pytest.raises(ValueError, match=r"last.pt: expected a checkpoint of this run, but it cannot be read"):
+    with pytest.raises(
+        ValueError, match=r"last.pt: not a checkpoint of a training run \(it cannot be read .*; put back"
+    ):
         run(cifar, tmp_path)
     torch.save({"format": "prime-dali"}, tmp_path / "last.pt")
-    with pytest.raises(ValueError, match=r"last\.pt: expected a checkpoint of a training run, got another file"):
+    with pytest.raises(
+        ValueError, match=r"last.pt: not a checkpoint .* \(config: expected a mapping, got none\); put back"
+    ):
         run(cifar, tmp_path)
+
+
+@pytest.mark.parametrize(("place", "value", "message"), [
+    ("run.step", 19, "run.step: expected 0 to the run's last, 18, got 19"),
+    ("run.step", -1, "run.step: expected 0 to the run's last, 18, got -1"),
+    ("run.step", 18.0, "run.step: expected an int, got float"),
+    ("run.step", None, "run.step: expected an int, got NoneType"),
+    ("run.random.cpu", torch.zeros(3), "run.random: it does not fit this run (TypeError"),
+    ("run.data", [], "processes: expected 0, as the run had, got 1"),
+    ("run.schedule.last_epoch", 17000, "run.schedule: it does not fit this run (ValueError: last_epoch: expected 17"),
+    ("run.schedule.total_steps", "18", "run.schedule: it does not fit this run (ValueError: total_steps: expected"),
+    ("run.optimizer.param_groups", [], "run.optimizer: it does not fit this run"),
+    ("run.optimizer.state.0.momentum_buffer", torch.zeros(3), "run.optimizer: it does not fit this run (ValueError"),
+    ("model.fc.weight", torch.zeros(3), "model: it does not fit this run (RuntimeError"),
+    ("model.fc.weight", ..., "model: it does not fit this run (RuntimeError"),
+    ("run.optimizer", ..., "run.optimizer: expected a mapping, got none"),
+])  # fmt: skip
+def test_a_checkpoint_with_a_damaged_part(
+    place: str, value: object, message: str, cifar: Path, whole: Path, tmp_path: Path
+) -> None:
+    """``...``: the part is missing."""
+    content = torch.load(whole / "last.pt")
+    first, _, rest = place.partition(".")
+    *way, last = [first, rest] if first == "model" else place.split(".")  # names of weights have dots
+    part = content
+    for name in way:
+        part = part[int(name) if name.isdecimal() else name]
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    torch.save(content, tmp_path / "last.pt")
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, lambda line: None)
+    assert place.startswith("run.data") or str(tmp_path / "last.pt") in str(caught.value)
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("{]", "line 3: not JSON"),
+    ("[1]", "line 3: not a line of the log of a training run (expected a mapping, got list ([1])); remove this line"),
+    ('{"loss": 1}', "line 3: not a line of the log of a training run (step: expected an int, got none)"),
+    ('{"step": "2"}', "(step: expected an int, got str ('2'))"),
+])  # fmt: skip
+def test_a_damaged_line_of_the_log(line: str, message: str, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(f'{{"step": 1}}\n{{"step": 2}}\n{line}\n{{"step": 4}}\n')
+    before = log.read_bytes()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        checkpoint.Log(tmp_path, 4)
+    assert log.read_bytes() == before
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """The error names the file, the last good checkpoint stays, and nothing else is left."""
-    checkpoint.save(tmp_path, {"run": {"step": 1}})
+    """The error names the file and says what is there, the last good checkpoint stays, and nothing else is left."""
     program = f"""if True:
         import resource, signal, torch
         from pathlib import Path
         from prime_dali.recipes import checkpoint
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        checkpoint.save(Path({str(tmp_path)!r}), {{"run": torch.zeros(10**6)}})
+        folder = Path({str(tmp_path)!r})
+        log = checkpoint.Log(folder, 0)
+        for act in (
+            lambda: checkpoint.save(folder, {{"run": torch.zeros(10**6)}}),
+            lambda: checkpoint.save(folder, {{"run": 1}}),
+            lambda: checkpoint.save(folder, {{"run": torch.zeros(10**6)}}),
+            lambda: log.write(step=1, text="x" * 10**6),
+        ):
+            try:
+                act()
+            except OSError as error:
+                print(error)
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "last.pt: the checkpoint cannot be written, the one before is kept" in done.stderr
-    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
-    assert checkpoint.load(tmp_path) == {"run": {"step": 1}}
+    first, second, third = done.stdout.splitlines()
+    assert "last.pt: the checkpoint cannot be written, and there is none before it (" in first
+    assert "last.pt: the checkpoint cannot be written, the one before is kept (" in second
+    assert f"File too large: '{tmp_path / 'log.jsonl'}'" in third
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["last.pt", "log.jsonl"]
+    assert torch.load(tmp_path / "last.pt") == {"run": 1}
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments
+from .._states import Kind
 from ..recipes import train
 from ..recipes.config import FREE, RECIPES, TrainConfig, defaults
 
@@ -226,6 +227,24 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     for folder in sorted(folders) if chosen else []:
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such file or folder")
+
+
+FINISHED = "finished.json"
+KIND = Kind(
+    {"settings": dict, "evaluate": dict, "means": (None, [float]), "seconds": float, "steps": int, "jobs": int,
+     "results": {"settings": {"hardware": str, "precision": str}, "versions": dict, "sets": dict}},
+    "what a finished run of a grid leaves", "remove it, and the run is evaluated again",
+)  # fmt: skip
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """What a finished run has left in its folder: settings, options of the evaluation, cost, results; None: nothing.
+
+    Raises:
+        ValueError: The file is damaged; the message names it and the key.
+    """
+    path = folder / FINISHED
+    return KIND.read_json(path) if path.exists() else None
 
 
 def listed_runs(content: Mapping[str, Any]) -> list[Run] | None:

@@ -18,6 +18,7 @@ from .. import __version__
 from .._files import replacing
 from ..evaluation import report, reported
 from ..evaluation.names import GROUPS
+from . import grid_file
 from .grid_file import Grid, Run
 
 if TYPE_CHECKING:
@@ -90,13 +91,15 @@ def rows(grid: Grid, states: Mapping[str, str]) -> list[Row]:
 
 
 def _finished(folder: Path) -> dict[str, Any]:
-    path = folder / "finished.json"
+    content = grid_file.finished(folder)
+    assert content is not None  # who asks knows
     try:
-        content = json.loads(path.read_text())
-        scores(content["results"]), float(content["seconds"])
-        return content
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: expected the numbers of a finished run, but {error!r}") from error
+        _benchmark(content["results"]), scores(content["results"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise grid_file.KIND.error(
+            str(folder / grid_file.FINISHED), f"results: {type(error).__name__}: {error}"
+        ) from error
+    return content
 
 
 def _numbers(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

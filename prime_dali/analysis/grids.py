@@ -29,7 +29,6 @@ from ..recipes.train import INTERRUPTED
 from . import grid_file, grid_tables
 from .grid_file import Grid, Run
 
-FINISHED = "finished.json"
 _EPILOG = """
 A grid file (YAML) has "base", settings of prime-dali train by name, "evaluate", options of prime-dali evaluate by name,
 "seeds", a list, and {own}. --set, --evaluate and --seeds come after it. Each run has the folder OUT/NAME; finished ones
@@ -139,9 +138,9 @@ def choose(grid: Grid, only: Sequence[str] | None, task: int | None) -> list[Run
 def state(grid: Grid, one: Run) -> str:
     """``"finished"`` with these very settings and this evaluation; else ``"stopped"`` or ``"not started"``."""
     folder = grid.out / one.name
-    if not (folder / FINISHED).exists():
+    content = grid_file.finished(folder)
+    if content is None:
         return "stopped" if (folder / checkpoint.CONFIG).exists() else "not started"
-    content = json.loads((folder / FINISHED).read_text())
     same = content["settings"] == grid.lasting(one) and content["evaluate"] == grid_file.evaluated(grid.evaluate)
     return "finished" if same else "finished with other settings"
 
@@ -149,13 +148,11 @@ def state(grid: Grid, one: Run) -> str:
 def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
     """Refuse to go on with runs that were finished with other settings, before a table is written without them."""
     for one in chosen:
-        path = grid.out / one.name / FINISHED
-        old = json.loads(path.read_text()).get("settings") if path.exists() else None
-        differ = differences(old, grid.config(one).plain()) if old else []
+        folder = grid.out / one.name
+        old = grid_file.finished(folder)
+        differ = differences(old["settings"], grid.config(one).plain()) if old else []
         if differ:
-            raise ValueError(
-                f"out: expected a folder of the same runs, got {path.parent} finished with {'; '.join(differ)}"
-            )
+            raise ValueError(f"out: expected a folder of the same runs, got {folder} finished with {'; '.join(differ)}")
 
 
 def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
@@ -203,7 +200,7 @@ def _execute(grid: Grid, one: Run, children: Children, jobs: int) -> None:
         "steps": trained["run"]["step"], "jobs": jobs,
         "results": _portable(json.loads((folder / "evaluation" / "results.json").read_text())),
     }  # fmt: skip
-    with replacing(folder / FINISHED) as aside:
+    with replacing(folder / grid_file.FINISHED) as aside:
         aside.write_text(json.dumps(content) + "\n")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import _arguments
+from .._states import Kind
 from . import grids
 from .grid_file import Reported, Run
 from .grid_tables import Row
@@ -56,8 +56,8 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
 def _check_manifest(folder: Path, k: int) -> None:
     """Where ``prime-dali augment`` has made the folder, it must have made ``k`` copies."""
     manifest = folder / "manifest.json"
-    content = json.loads(manifest.read_text()) if manifest.is_file() else {}
-    made = content.get("copies", k) if isinstance(content, dict) else k
+    kind = Kind({}, "a manifest of prime-dali augment", "put back a copy of it")
+    made = kind.read_json(manifest).get("copies", k) if manifest.is_file() else k
     if made != k:
         raise ValueError(f"copies: expected a folder with {k} of each image, got {folder} with {made}")
 

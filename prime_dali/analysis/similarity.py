@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from .._files import replacing
+from .._states import Kind
 from ..evaluation import benchmarks
 from ..evaluation.corruptions import SIDES
 from . import features, samples, similarity_report
@@ -203,21 +203,33 @@ def _origin(folder: Path | None, images: samples.Images) -> str:
     return f"{folder}{'' if benchmarks.manifest(folder, name) is None else ' (regenerated)'}"
 
 
+_KIND = Kind(
+    {"settings": np.ndarray, "distances": np.ndarray}, "a file of distances of prime-dali analyze similarity",
+    "put back a copy of it, or move it away to measure again",
+)  # fmt: skip
+
+
 def _resume(path: Path, settings: Mapping[str, Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
     """The distances that an earlier run with these settings has left, NaN where there are none."""
     if not path.exists():
         return np.full(shape, np.nan)
+    content = _KIND.read_arrays(path)
+    distances = content["distances"]
     try:
-        with np.load(path) as content:
-            there, distances = json.loads(str(content["settings"])), content["distances"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: expected distances of prime-dali analyze similarity ({error})") from error
+        there = json.loads(str(content["settings"]))
+    except (ValueError, RecursionError) as error:
+        raise _KIND.error(str(path), f"settings: not JSON: {error}") from error
+    if not isinstance(there, dict):
+        raise _KIND.error(str(path), f"settings: expected a mapping, got {type(there).__name__}")
     for key, value in json.loads(json.dumps(settings)).items():
         if there.get(key) != value:
             raise ValueError(
                 f"{path}: made with other settings: {key}: expected {_short(there.get(key))}, got {_short(value)}; "
                 "choose another --out"
             )
+    if distances.shape != shape or distances.dtype != np.float64:
+        got = f"{distances.dtype} {list(distances.shape)}"
+        raise _KIND.error(str(path), f"distances: expected float64 {list(shape)}, got {got}")
     return distances
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from nvidia.dali import Pipeline
 from .. import _arguments
 from .._folders import shown
 from .._pictures import PhotoError, check
+from .._states import Kind
 from .dataset import Files
 from .operator import types
 from .pipelines import ImagePipeline, fn
@@ -111,30 +113,44 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch begins. Loaded into a loader of the same arguments, all batches from there on are the
-        same to the bit."""
+        same to the bit.
+
+        It holds strings, ints, bools, lists, dictionaries with strings as keys, and None alone: ``torch.save`` with
+        ``torch.load``, JSON and pickle keep it.
+        """
         data = self.pipeline.data
         return {
             "batches": self._done,
             "settings": self._settings(),
-            "replaced": dict(self.replaced),
-            "checkpoint": self.pipeline.checkpoint() if data is None else None,
+            "replaced": [[broken, good] for broken, good in self.replaced.items()],
+            "checkpoint": base64.b64encode(self.pipeline.checkpoint()).decode() if data is None else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state_dict()`` of a loader of the same arguments.
+        """Go on from a ``state_dict()`` of a loader of the same arguments; one that cannot be used changes nothing.
 
         Raises:
             TypeError, ValueError: ``state`` is none of ours, or one of other arguments, which are named.
         """
-        if not isinstance(state, Mapping) or not {"batches", "settings", "replaced", "checkpoint"} <= state.keys():
+        if not isinstance(state, Mapping) or not _STATE.schema.keys() <= state.keys():
             raise TypeError("state: expected a state_dict() of a Loader")
+        _STATE.check("state", state)
         for name, own in self._settings().items():
             if state["settings"].get(name) != own:
                 raise ValueError(f"state: expected one with {name} {own!r}, got {state['settings'].get(name)!r}")
-        if self.pipeline.data is not None:
-            self.pipeline.data.replaced = dict(state["replaced"])
-        self._done, self._failed = state["batches"], False
-        self.pipeline = self.pipeline.restarted(self._done, state["checkpoint"])
+        data = self.pipeline.data
+        done = _arguments.integer("state: batches", state["batches"], 0, 2**32 * len(self) - 1)
+        replaced = _replaced(state["replaced"], 0 if data is None else len(data.files))
+        pipeline = self.pipeline.restarted(done, _checkpoint(state["checkpoint"], data is None))
+        try:
+            pipeline.build()  # what DALI cannot read fails here, not at the first batch
+        except RuntimeError as error:
+            if data is not None:
+                raise
+            raise ValueError(f"state: checkpoint: expected one of this DALI and source ({error})") from error
+        if data is not None:
+            data.replaced = replaced
+        self.pipeline, self._done, self._failed = pipeline, done, False
 
     def _settings(self) -> dict[str, Any]:
         own = {"views": self.pipeline.views, "batches an epoch": self.pipeline.batches}
@@ -205,6 +221,48 @@ class Loader:
         count = len(views[0])
         images = views[0] if len(views) == 1 else tuple(views)
         return Batch(images, labels.reshape(count), indices.reshape(count))  # readers give labels of shape [N, 1]
+
+
+_STATE = Kind(
+    {"batches": int, "settings": dict, "replaced": ([[int]], dict), "checkpoint": (None, str, bytes)},
+    "a state_dict() of a Loader", "load one that was kept whole",
+)  # fmt: skip
+"""Earlier versions had ``replaced`` as a dictionary of ints and ``checkpoint`` as bytes; both are read too."""
+
+
+def _replaced(given: Any, files: int) -> dict[int, int]:
+    """Numbers of broken files, each with that of the file read in its place, from a state.
+
+    Raises:
+        ValueError: They are something else, or no numbers of this data set.
+    """
+    try:
+        pairs = [(int(broken), int(good)) for broken, good in (given.items() if isinstance(given, dict) else given)]
+    except (TypeError, ValueError):
+        raise ValueError(f"state: replaced: expected pairs of numbers of files, got {given!r}") from None
+    found = dict(pairs)
+    for broken, good in pairs:
+        if not (0 <= broken < files and 0 <= good < files) or good in found:
+            raise ValueError(
+                f"state: replaced: expected numbers of {files} files, each with that of a file that is not broken, got "
+                f"{[broken, good]}"
+            )
+    return found
+
+
+def _checkpoint(given: Any, wanted: bool) -> bytes | None:
+    """DALI's checkpoint from a state; None where the pipeline has none.
+
+    Raises:
+        ValueError: There is none where one is wanted, or one that is damaged, or one that is not wanted.
+    """
+    if (given is not None) != wanted:
+        kind = "a pipeline of a source" if wanted else "a pipeline of files, without one"
+        raise ValueError(f"state: checkpoint: expected that of {kind}, got {'none' if given is None else 'one'}")
+    try:
+        return base64.b64decode(given, validate=True) if isinstance(given, str) else given
+    except ValueError as error:
+        raise ValueError(f"state: checkpoint: expected base64 ({error})") from error
 
 
 def broken_files(paths: list[str], device_id: int | None) -> dict[int, str]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import site
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,8 @@ import nvidia.dali
 from nvidia.dali import plugin_manager, sysconfig
 
 from .. import _arrays
+from .._files import commit, make_folder, replacing
+from .._states import Kind
 from ..config import PrimeConfig, as_config
 
 COMMAND = "prime-dali build-dali-plugin"
@@ -61,12 +65,40 @@ def plugin_path() -> Path:
 
 
 def is_built() -> bool:
-    """Whether the plugin for the installed DALI has been compiled."""
-    return plugin_path().exists()
+    """Whether the plugin for the installed DALI has been compiled, and is whole."""
+    return fault(plugin_path()) is None
+
+
+def fault(path: Path) -> str | None:
+    """Why a plugin of the cache cannot be used, in words; None: it is as it was compiled.
+
+    Loading a library that is cut off ends the process without a word, so size and hash are kept beside it.
+    """
+    if not path.exists():
+        return "not compiled"
+    try:
+        written = _RECORD.read_json(_record(path))
+    except (OSError, ValueError):
+        return "not compiled to its end"
+    size = path.stat().st_size
+    if size != written["bytes"]:
+        return f"damaged: expected {written['bytes']} bytes, got {size}"
+    return None if _sha256(path) == written["sha256"] else "damaged: its content is not what was compiled"
+
+
+_RECORD = Kind({"bytes": int, "sha256": str}, "a record of a plugin", f"run `{COMMAND}`")
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def build_plugin(force: bool = False) -> Path:
-    """Compile the plugin for the installed DALI, unless that has been done; takes some ten seconds.
+    """Compile the plugin for the installed DALI, unless that has been done and it is whole; takes some ten seconds.
 
     Any number of processes may call this at once: one compiles, the others wait.
 
@@ -80,9 +112,11 @@ def build_plugin(force: bool = False) -> Path:
         RuntimeError: No compiler, no headers of the CUDA runtime, or the compiler failed; the message holds its errors.
     """
     target = plugin_path()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if not force and fault(target) is None:
+        return target  # where nothing can be written too
+    make_folder(target.parent)
     with _only_one(target.parent / "lock"):
-        if force or not target.exists():
+        if force or fault(target) is not None:
             _compile(target)
     return target
 
@@ -108,6 +142,9 @@ def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
         raise RuntimeError(f"path: the plugin {_loaded} has been loaded, and DALI cannot take another")
     if not given.is_file():
         raise FileNotFoundError(f"path: expected a plugin library, found no file at {given}")
+    broken = fault(given) if _record(given).exists() else _cut_off(given)
+    if broken is not None:
+        raise ImportError(f"{given} is no plugin that can be loaded: {broken}; build it with `{COMMAND}`")
     try:
         connect = ctypes.CDLL(str(given)).prime_dali_connect
     except (OSError, AttributeError) as error:
@@ -117,6 +154,17 @@ def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
         raise ImportError(f"{given} was built for another version of prime-dali; build it with `{COMMAND}`")
     plugin_manager.load_library(str(given))
     _loaded = given
+
+
+def _cut_off(path: Path) -> str | None:
+    """What :func:`fault` says of a library without a record: it ends with the table of its sections."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    if len(head) < 64 or head[:4] != b"\x7fELF":
+        return None  # the loader says so
+    table, size, count = (struct.unpack_from(kind, head, at)[0] for kind, at in (("<Q", 40), ("<H", 58), ("<H", 60)))
+    wanted, found = table + size * count, path.stat().st_size
+    return f"damaged: expected {wanted} bytes, got {found}" if found < wanted else None
 
 
 class _CoreFunctions(ctypes.Structure):  # csrc/dali/core.h
@@ -196,7 +244,11 @@ def _compile(target: Path) -> None:
                 + "\n".join(errors[:20])
                 + f"\nthe command was: {' '.join(command)}"
             )
-        os.replace(made, target)
+        content = json.dumps({"bytes": made.stat().st_size, "sha256": _sha256(made)})
+        _record(target).unlink(missing_ok=True)
+        commit(made, target)
+    with replacing(_record(target)) as temporary:
+        temporary.write_text(content + "\n")
 
 
 @contextmanager

@@ -141,6 +141,7 @@ def train_pipeline(
     else:
         config = as_config(config)
     _arguments.training_views(views)
+    views, seed = int(views), _arguments.seed(seed)
     area = _arguments.interval("area", area, 1.0)
     ratio = _arguments.interval("ratio", ratio, float("inf"))
     size = _arguments.image_size("size", size)
@@ -273,8 +274,9 @@ class _Common:
         last_batch: Any, seed: Any, shard_id: Any, num_shards: Any, device: Any, device_id: Any, num_threads: Any,
         prefetch_queue_depth: Any,
     ) -> None:  # fmt: skip
-        _arguments.integer("batch_size", batch_size, 1, 2**20)
-        _arguments.seed(seed)
+        # Other kinds of ints than Python's would get into states, which are to be kept in any format.
+        batch_size = _arguments.integer("batch_size", batch_size, 1, 2**20)
+        seed = _arguments.seed(seed)
         _arguments.layouts("CHW", out_layout, _LAYOUTS)
         _arguments.normalization(mean, std)
         if out_dtype not in (types.UINT8, types.FLOAT16, types.FLOAT):
@@ -287,8 +289,8 @@ class _Common:
                 raise ValueError(_arguments.unknown(name, value, known))
         if num_threads is None:
             num_threads = max(len(os.sched_getaffinity(0)), 1)
-        _arguments.integer("num_threads", num_threads, 1, 4096)
-        _arguments.integer("prefetch_queue_depth", prefetch_queue_depth, 1, 64)
+        num_threads = _arguments.integer("num_threads", num_threads, 1, 4096)
+        prefetch_queue_depth = _arguments.integer("prefetch_queue_depth", prefetch_queue_depth, 1, 64)
         shard = dataset.shard(shard_id, num_shards)
         self.data: dataset.Files | None = None
         if source is None:
@@ -298,8 +300,8 @@ class _Common:
                 raise ValueError("decoded: expected False without source; files are encoded")
             paths, numbers = dataset.listed(folder, files, labels)
             self.data = dataset.Files(
-                paths, numbers, batch_size=batch_size, shard_id=shard[0], num_shards=shard[1], last_batch=last_batch,
-                shuffle=shuffle, seed=seed,
+                paths, numbers, batch_size=batch_size, shard_id=shard[0], num_shards=shard[1],
+                last_batch=str(last_batch), shuffle=bool(shuffle), seed=seed,
             )  # fmt: skip
             self.batches = self.data.batches
         else:
@@ -310,7 +312,7 @@ class _Common:
                     raise ValueError(f"{name}: expected None with source, got {type(value).__name__}")
             if num_images is None:
                 raise ValueError("num_images: expected the images an epoch of source, got None")
-            _arguments.integer("num_images", num_images, 1, 2**62)
+            num_images = _arguments.integer("num_images", num_images, 1, 2**62)
             if last_batch == "partial":
                 raise ValueError("last_batch: expected 'drop' or 'fill' with source, got 'partial'")
             if batch_size > num_images:

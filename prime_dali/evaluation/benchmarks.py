@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import _arguments
 from .._folders import classes as class_folders
 from .._folders import find
+from .._states import Kind, read_array
 from ..recipes import cifar
 from .image_sets import LOADERS, Arrays, Pictures
 from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
@@ -46,6 +45,9 @@ class Corrupted:
         return [(c, s) for c in (*self.counted, *self.extra) for s in SEVERITIES if (c, s) in self.available]
 
 
+_MANIFEST = Kind({}, "a manifest of a benchmark", "put back a copy of it, or make the benchmark again")
+
+
 def manifest(folder: Path, benchmark: str) -> dict[str, Any] | None:
     """``manifest.json`` that ``prime-dali corrupt`` writes into a benchmark that it makes; None: there is none.
 
@@ -55,12 +57,7 @@ def manifest(folder: Path, benchmark: str) -> dict[str, Any] | None:
     path = folder / "manifest.json"
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    content: dict[str, Any] = _MANIFEST.read_json(path)
     if content.get("benchmark", benchmark) != benchmark:
         raise ValueError(f"{path}: expected {benchmark}, got {content['benchmark']}")
     return content
@@ -104,7 +101,7 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
     severities = _severities(folder, made) if made else SEVERITIES
     names = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
     counted, extra = _known(folder, names, c_bar)
-    labels = _array(folder / "labels.npy")
+    labels = read_array(folder / "labels.npy", mapped=True)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) % len(severities) or not len(labels):
         raise ValueError(
             f"{folder / 'labels.npy'}: expected integers [{len(severities)} n], n images of each severity, "
@@ -117,7 +114,7 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
             f"got {labels.min()} to {labels.max()}"
         )
     count = len(labels) // len(severities)
-    images = {name: _array(folder / f"{name}.npy") for name in names}
+    images = {name: read_array(folder / f"{name}.npy", mapped=True) for name in names}
     for name, array in images.items():
         wanted = (len(labels), cifar.SIDE, cifar.SIDE, 3)
         if array.shape != wanted or array.dtype != np.uint8:
@@ -302,12 +299,3 @@ def _known(folder: Path, names: Sequence[str], c_bar: bool) -> tuple[tuple[str, 
 
 def _not_ten(names: Sequence[str], c_bar: bool) -> tuple[str, ...]:
     return (f"ten corruptions, got {len(names)}",) if c_bar and len(names) != C_BAR_CORRUPTIONS else ()
-
-
-def _array(path: Path) -> NDArray[Any]:
-    try:
-        return np.load(path, mmap_mode="r")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: no such file") from None
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path}: not a NumPy array ({error})") from error

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _folders, _jobs
+from .. import __version__, _arguments, _folders, _jobs, _workers
 from .._pictures import PhotoError, open_picture, reading
 from ..recipes.cifar import SIDE, read_cifar
 from . import corruptions, distortions
@@ -103,7 +103,8 @@ def run(settings: Settings) -> None:
         TypeError, ValueError: A setting is none, or the destination was made with others; a source file is not what it
             should be, and is named.
         FileNotFoundError: The source is not there.
-        RuntimeError: Another run is writing to the destination.
+        OSError: A file cannot be read or written; it is named.
+        RuntimeError: Another run is writing to the destination, or a worker process died.
     """
     settings = _checked(settings)
     (_imagenet if settings.kind == "imagenet" else _cifar)(settings)
@@ -163,7 +164,7 @@ def _cifar(settings: Settings) -> None:
             for start in range(0, count, _BATCH)
         ]
         with (
-            _jobs.pool(settings.workers, len(tasks), _begin, images) as pool,
+            _pool(settings, len(tasks), images) as pool,
             _bar(settings, len(names) * len(severities) * count) as bar,
         ):
             parts = pool.map(_cifar_part, *zip(*tasks, strict=True)) if tasks else iter(())
@@ -192,7 +193,7 @@ def _imagenet(settings: Settings) -> None:
     skipped = 0
     with (
         _destination(settings, _jobs.source_of_contents(settings.source, photos)),
-        _jobs.pool(settings.workers, len(photos), _begin, settings) as pool,
+        _pool(settings, len(photos), settings) as pool,
         _bar(settings, len(photos)) as bar,
     ):
         for error in pool.map(_imagenet_photo, range(len(photos)), photos, chunksize=4):
@@ -295,6 +296,10 @@ def _begin(shared: Any) -> None:
     global _shared
     _shared = shared
     cv2.setNumThreads(1)
+
+
+def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager[_workers.Pool]:
+    return _workers.pool(settings.destination / _jobs.UNFINISHED, settings.workers, tasks, _begin, shared)
 
 
 def _bar(settings: Settings, images: int) -> Any:

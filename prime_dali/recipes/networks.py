@@ -14,6 +14,7 @@ import torchvision
 from torch import nn
 
 from .. import _arguments
+from .._states import Kind
 
 STEMS = ("imagenet", "cifar")
 FORMAT, VERSION = "prime-dali", 1
@@ -100,6 +101,16 @@ def choose_device(wish: str) -> torch.device:
     if wish == "cuda" and not torch.cuda.is_available():
         raise RuntimeError("device: expected a GPU that torch can use, got none")
     return torch.device("cuda" if wish != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+_FILE = Kind({}, "a checkpoint or a state dict", "take another file, or a copy of it that is whole")
+_CHECKPOINT = Kind(
+    {
+        "network": {"name": str, "num_classes": int, "stem": str}, "model": dict, "classes": (None, [str], tuple),
+        "mean": (list, tuple), "std": (list, tuple), "size": int, "resize": (None, int),
+    },
+    "a complete checkpoint of prime-dali", "take another file, or a copy of it that is whole",
+)  # fmt: skip
 
 
 def checkpoint(classifier: Classifier, **more: Any) -> dict[str, Any]:
@@ -208,16 +219,17 @@ def _from_timm(source: str) -> Classifier:
 def _from_checkpoint(source: str, content: Mapping[str, Any]) -> Classifier:
     if content.get("version") != VERSION:
         raise ValueError(f"{source}: expected a checkpoint of version {VERSION}, got {content.get('version')!r}")
+    _CHECKPOINT.check(source, content)
+    what, state, classes = content["network"], content["model"], content["classes"]
+    network = create(what["name"], what["num_classes"], what["stem"])
     try:
-        what = content["network"]
-        network = create(what["name"], what["num_classes"], what["stem"])
-        state, classes = content["model"], content["classes"]
-        classifier = Classifier(
-            network, what["name"], what["num_classes"], what["stem"], None if classes is None else tuple(classes),
-            _triple(content["mean"]), _triple(content["std"]), content["size"], content["resize"], source,
-        )  # fmt: skip
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{source}: not a complete checkpoint of prime-dali ({error!r})") from error
+        mean, std = _triple(content["mean"]), _triple(content["std"])
+    except (TypeError, ValueError) as error:
+        raise _CHECKPOINT.error(source, error) from error
+    classifier = Classifier(
+        network, what["name"], what["num_classes"], what["stem"], None if classes is None else tuple(classes),
+        mean, std, content["size"], content["resize"], source,
+    )  # fmt: skip
     if classifier.classes is not None and len(classifier.classes) != classifier.num_classes:
         raise ValueError(f"{source}: expected {classifier.num_classes} names of classes, got {len(classifier.classes)}")
     _fill(network, state, source)
@@ -268,14 +280,8 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise FileNotFoundError(
             f"{path}: expected a checkpoint file, torchvision:NAME:WEIGHTS or timm:NAME; no such file"
         )
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{path}: not a checkpoint that can be read without running code ({reason})") from error
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{path}: expected a checkpoint or a state dict, got {type(content).__name__}")
-    return content
+    found: Mapping[str, Any] = _FILE.read_torch(path)
+    return found
 
 
 def _renamed(
@@ -304,6 +310,9 @@ def _renamed(
 
 def _fill(network: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> None:
     own = network.state_dict()
+    for key, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"{source}: {key}: expected a tensor of weights, got {type(value).__name__}")
     counters = "num_batches_tracked"  # torch fills it in where an old file lacks it
     missing = [key for key in own if key not in state and not key.endswith(counters)]
     unexpected = [key for key in state if key not in own]

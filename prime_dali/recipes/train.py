@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import sys
 import typing
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from .config import METHODS, RECIPES, TrainConfig, defaults
 from .ranks import Ranks
@@ -15,7 +19,8 @@ from .trainer import Trainer
 INTERRUPTED = 75  # exit status (EX_TEMPFAIL): a signal stopped the run, the same command continues it
 
 _EPILOG = """
-Settings: the recipe's, then those of --config FILE (YAML, names with underscores), then the command line's. The same
+Settings: the recipe's, then those of --config FILE (YAML, names with underscores; "config: OTHER.yaml" in it, seen from
+its folder, takes those of another file first), then the command line's. The same
 command continues a run that was stopped or killed. Exit status: 0 when the run is complete, 75 when SIGTERM or SIGUSR1
 stopped it after a checkpoint, 1 for an error, 2 for bad usage. Several processes:
 torchrun --nproc-per-node=N -m prime_dali.cli train ...
@@ -57,14 +62,15 @@ def read(argv: list[str] | None = None) -> TrainConfig:
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--config", action="append", default=[])
     files, rest = first.parse_known_args(argv)
+    contents = [content for path in files.config for content in _contents(Path(path), ())]
     # Files first: what the command line says counts, wherever a file is named.
-    words = [*(word for path in files.config for word in ("--config", path)), *rest]
+    words = [*(word for content in contents for word in ("--config", yaml.safe_dump(content))), *rest]
     first.add_argument("--recipe")
     first.add_argument("--method")
     early, _ = first.parse_known_args(rest)
     from_files: dict[str, Any] = {}
-    for path in files.config:
-        from_files |= _file(path)
+    for content in contents:
+        from_files |= content
     recipe = early.recipe or from_files.get("recipe", "cifar10")
     method = early.method or from_files.get("method", "prime")
     # The whole parser says what is wrong with an unknown name; as its default it would go unnoticed.
@@ -81,15 +87,29 @@ def configured(settings: Any) -> TrainConfig:
     return TrainConfig(**given)
 
 
-def _file(path: str) -> dict[str, Any]:
-    import yaml
+def _contents(path: Path, above: tuple[Path, ...]) -> list[dict[str, Any]]:
+    """The settings of a file, after those of the files that its ``config`` names; ``above`` are the files that name it.
 
-    with open(path) as file:
-        try:
-            content = yaml.safe_load(file)
-        except yaml.YAMLError as error:
-            raise ValueError(f"config: expected YAML in {path}: {' '.join(str(error).split())}") from None
-    return content if isinstance(content, dict) else {}
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: It holds no settings by name, or names itself; the message has the files.
+    """
+    via = "".join(f", which {file} names" for file in reversed(above))
+    if path.resolve() in [file.resolve() for file in above]:
+        raise ValueError(f"config: expected files that do not name each other in a circle, got {path}{via}")
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"config: expected YAML in {path}{via}: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        got = "nothing" if content is None else type(content).__name__
+        raise ValueError(f"config: expected settings by name in {path}{via}, got {got}")
+    named = content.pop("config", [])
+    names = [named] if isinstance(named, str) else named
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"config: expected the name of a file, or a list of names, in {path}{via}, got {named!r}")
+    included = [_contents(path.parent / Path(name).expanduser(), (*above, path)) for name in names]
+    return [*itertools.chain(*included), content] if content else [*itertools.chain(*included)]
 
 
 def main(argv: list[str]) -> None:

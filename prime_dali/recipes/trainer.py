@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,9 +198,10 @@ class Trainer:
         first = self.step - len(numbers)
         for i, number in enumerate(numbers):
             if not math.isfinite(number):
+                there = f"the last checkpoint in {self.folder} is from before"
                 raise Diverged(
                     f"loss: expected a number, got {number} at step {first + i + 1} of {self.total}; "
-                    f"the last checkpoint in {self.folder} is from before; a smaller lr may help"
+                    f"{there if checkpoint.written(self.folder) else 'no checkpoint is there'}; a smaller lr may help"
                 )
         self._losses = []
         self._line(
@@ -263,6 +265,7 @@ class Trainer:
         content = networks.checkpoint(
             self.classifier, config=self.config.plain(), epoch=self.step / self.steps, run=run
         )
+        self._log.sync()
         checkpoint.save(self.folder, content)
         self._written = checkpoint.written(self.folder)
 
@@ -272,16 +275,31 @@ class Trainer:
             raise ValueError(
                 f"data: expected the images and classes that the run began with, got others in {self.config.data}"
             )
-        self.network.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(run["optimizer"])
-        self.schedule.load_state_dict(run["schedule"])
+        checkpoint.check_step(self.folder, run["step"], self.total)
+        restoring = partial(checkpoint.restoring, self.folder)
+        with restoring("model"):
+            self.network.load_state_dict(state["model"])
+        with restoring("run.optimizer"):
+            checkpoint.check_alike(run["optimizer"], self.optimizer.state_dict())
+            self.optimizer.load_state_dict(run["optimizer"])
+            for parameter, kept in self.optimizer.state.items():
+                if kept["momentum_buffer"].shape != parameter.shape:
+                    raise ValueError(f"momentum of {list(kept['momentum_buffer'].shape)} for {list(parameter.shape)}")
+        with restoring("run.schedule"):
+            checkpoint.check_alike(run["schedule"], self.schedule.state_dict())
+            self.schedule.load_state_dict(run["schedule"])
+            at = min(run["step"], self.total - 1)
+            if self.schedule.last_epoch != at:
+                raise ValueError(f"last_epoch: expected {at}, got {self.schedule.last_epoch}")
         if len(run["data"]) == self.ranks.world:
-            self.data.restore(run["data"][self.ranks.rank])
-        elif run["data"][0] is not None:
+            with restoring("run.data"):
+                self.data.restore(run["data"][self.ranks.rank])
+        elif not run["data"] or run["data"][0] is not None:
             raise ValueError(f"processes: expected {len(run['data'])}, as the run had, got {self.ranks.world}")
-        torch.set_rng_state(run["random"]["cpu"])
-        if self.ranks.device.type == "cuda" and "cuda" in run["random"]:
-            torch.cuda.set_rng_state(run["random"]["cuda"], self.ranks.device)
+        with restoring("run.random"):
+            torch.set_rng_state(run["random"]["cpu"])
+            if self.ranks.device.type == "cuda" and "cuda" in run["random"]:
+                torch.cuda.set_rng_state(run["random"]["cuda"], self.ranks.device)
         self.step, self.seconds, self.accuracy = run["step"], run["seconds"], run["accuracy"]
         if self.ranks.first:
             self.report(f"continuing {self.folder} after step {self.step} of {self.total}")
@@ -306,6 +324,8 @@ class Trainer:
                 yield
                 return
             stack.enter_context(held(self.folder))
+            for left in self.folder.glob(".last-????????.pt"):  # of runs of earlier versions that were killed
+                left.unlink()
             if checkpoint.written(self.folder) != self._written:
                 raise RuntimeError(f"{self.folder}: another run has written there meanwhile; start again")
             with replacing(self.folder / checkpoint.CONFIG) as temporary:

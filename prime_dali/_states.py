@@ -1,0 +1,185 @@
+"""What earlier runs have left, read back: its shape is checked before anything is done with it.
+
+A *schema* says what is expected: a type (``float`` takes ints too, and no bool is a number), ``None``, a tuple of
+schemas (any of them), a list of one schema (a list of such), a dictionary of schemas (a mapping with at least these
+keys), or a function that gives the schema for a value.
+Every message names the file and the key, says what was expected, what came, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
+"""How lines of JSON are opened: names of files are any bytes."""
+_KINDS: dict[Any, str] = {
+    None: "null", dict: "a mapping", list: "a list", str: "a string", bool: "true or false", int: "an int",
+    float: "a number", bytes: "bytes",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of state."""
+
+    schema: Any
+    what: str
+    """What it is, such as "a manifest of prime-dali augment"."""
+    advice: str
+    """What to do where it is something else."""
+
+    def check(self, where: str, value: Any) -> Any:
+        """``value``, which fits the schema; ``where`` names it, as the path of its file does.
+
+        Raises:
+            ValueError: It does not fit; the message names the key.
+        """
+        fault = _fault(value, self.schema, "")
+        if fault:
+            raise self.error(where, fault)
+        return value
+
+    def error(self, where: str, fault: object) -> ValueError:
+        """The error for a state in which ``fault`` was found."""
+        return ValueError(f"{where}: not {self.what} ({fault}); {self.advice}")
+
+    def read_json(self, path: Path) -> Any:
+        """The content of a file of JSON.
+
+        Raises:
+            OSError: It cannot be read; the message names it.
+            ValueError: It is no JSON, or does not fit the schema.
+        """
+        try:
+            content = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise self.error(str(path), f"not JSON: {error}") from error
+        return self.check(str(path), content)
+
+    def json_lines(self, path: Path) -> Iterator[Any]:
+        """What the lines of a file of JSON say.
+
+        A last line without an end is none: a run was stopped as it wrote that.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: A line is no JSON, or does not fit the schema; the message has its number.
+        """
+        with path.open(**TEXT) as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith("\n"):
+                    where = f"{path}: line {number}"
+                    try:
+                        content = json.loads(line)
+                    except (ValueError, RecursionError) as error:
+                        raise ValueError(f"{where}: not JSON ({error}); {self.advice}") from error
+                    yield self.check(where, content)
+
+    def read_torch(self, path: Path) -> Any:
+        """What ``torch.save`` wrote, tensors on the CPU; no file can run code here.
+
+        Raises:
+            ValueError: The file holds something else, or does not fit the schema.
+        """
+        import torch
+
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
+            reason = str(error).strip().partition("\n")[0]
+            raise self.error(str(path), f"it cannot be read without running code, or is damaged: {reason}") from error
+        return self.check(str(path), content)
+
+    def read_arrays(self, path: Path) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of a ``.npz`` file.
+
+        Raises:
+            FileNotFoundError: No such file.
+            ValueError: It holds something else, or does not fit the schema.
+        """
+        content = _numpy(path, None)
+        if isinstance(content, np.ndarray):
+            raise self.error(str(path), "one array, .npy, where an archive, .npz, was expected")
+        try:
+            with content:
+                arrays = {name: content[name] for name in content.files}
+        except Exception as error:  # each array is read and uncompressed now
+            raise self.error(str(path), f"damaged: {error}") from error
+        found: dict[str, np.ndarray[Any, Any]] = self.check(str(path), arrays)
+        return found
+
+
+def _fault(value: Any, schema: Any, key: str) -> str:
+    """What is wrong, in words; empty: nothing."""
+    if callable(schema) and not isinstance(schema, type):
+        schema = schema(value)
+    fits: Any
+    if isinstance(schema, dict):
+        fits = isinstance(value, Mapping)
+        for name, inner in schema.items() if fits else ():
+            place = f"{key}.{name}" if key else name
+            fault = (
+                _fault(value[name], inner, place) if name in value else f"{place}: expected {_kind(inner)}, got none"
+            )
+            if fault:
+                return fault
+    elif isinstance(schema, list):
+        fits = isinstance(value, list)
+        for place, one in enumerate(value) if fits else ():
+            fault = _fault(one, schema[0], f"{key}[{place}]")
+            if fault:
+                return fault
+    elif isinstance(schema, tuple):
+        faults = [_fault(value, one, key) for one in schema]
+        fits = not all(faults)
+        inside = [fault for fault in faults if not fault.startswith(f"{key}: ")]
+        if not fits and key and inside:  # of the kind that was meant
+            return inside[0]
+    elif schema is None:
+        fits = value is None
+    else:
+        kinds: Any = (int, float) if schema is float else Mapping if schema is dict else schema
+        fits = isinstance(value, kinds) and not (isinstance(value, bool) and schema in (int, float))
+    return "" if fits else f"{key}{': ' if key else ''}expected {_kind(schema)}, got {_short(value)}"
+
+
+def _kind(schema: Any) -> str:
+    if isinstance(schema, tuple):
+        return " or ".join(map(_kind, schema))
+    if isinstance(schema, (dict, list)):
+        return _KINDS[type(schema)]
+    return _KINDS.get(schema) or f"a {schema.__name__}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} ({text if len(text) <= 60 else text[:60] + '...'})"
+
+
+def read_array(path: Path, *, mapped: bool = False) -> np.ndarray[Any, Any]:
+    """The array of a ``.npy`` file; ``mapped``: its content stays in the file until it is used.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: It holds something else.
+    """
+    content = _numpy(path, "r" if mapped else None)
+    if not isinstance(content, np.ndarray):
+        content.close()
+        raise ValueError(f"{path}: expected one NumPy array (.npy), got an archive of some (.npz)")
+    return content
+
+
+def _numpy(path: Path, mode: Any) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        return np.load(path, mmap_mode=mode)
+    except Exception as error:  # zipfile, pickle and NumPy raise many kinds for a file that is something else
+        raise ValueError(f"{path}: not a NumPy array ({error})") from error

@@ -1,0 +1,173 @@
+"""Commands that are killed at random moments and go on: what they leave is that of a run without an interruption.
+
+Here a few kills of each command. ``PRIME_DALI_FUZZ_SECONDS=600`` goes on for so long with each of them, in new folders
+again and again; ``PRIME_DALI_FUZZ_SEED`` names the moments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_corruptions import tiles
+
+pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+
+from prime_dali.recipes import checkpoint
+
+SECONDS = float(os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0"))
+SEED = int(os.environ.get("PRIME_DALI_FUZZ_SEED", "0"))
+KILLS = 2  # of each run
+# One process that has imported everything makes a copy of itself for each command.
+SERVER = """if True:
+    import json, os, signal, sys, time
+    import cv2, torch
+    import prime_dali.augment, prime_dali.cli, prime_dali.evaluation.corrupt, prime_dali.recipes.train
+    torch.set_num_threads(1)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        arguments, seconds = json.loads(line)
+        child = os.fork()
+        if not child:
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1):
+                os.dup2(null, stream)
+            try:
+                status = prime_dali.cli.main(arguments)
+            except BaseException as error:
+                print(repr(error), file=sys.stderr)
+                status = 70
+            os._exit(status)
+        end = time.monotonic() + seconds
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+                ended = os.waitpid(child, 0)
+                break
+            time.sleep(0.001)
+        print(ended[1], flush=True)
+"""
+
+
+class Commands:
+    """Runs commands of the package, to their end or for a while."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("w"),
+            text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert self._line() == "ready", log.read_text()
+
+    def _line(self) -> str:
+        return self._server.stdout.readline().strip()
+
+    def run(self, arguments: list[str], seconds: float = 1e9) -> bool:
+        """Whether the command has come to its end; it is killed after ``seconds``."""
+        self._server.stdin.write(json.dumps([arguments, seconds]) + "\n")
+        self._server.stdin.flush()
+        status = int(self._line())
+        if os.WIFSIGNALED(status):
+            assert os.WTERMSIG(status) == signal.SIGKILL
+            return False
+        assert os.WEXITSTATUS(status) == 0, self.log.read_text()
+        return True
+
+    def end(self) -> None:
+        self._server.kill()
+        self._server.communicate()
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    found = Commands(tmp_path_factory.mktemp("server") / "stderr")
+    yield found
+    found.end()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CIFAR-10's binary version beside a folder of pictures."""
+    folder = tmp_path_factory.mktemp("source")
+    images = tiles(60)
+    records = np.concatenate(
+        [np.arange(60, dtype=np.uint8)[:, None] % 10, images.transpose(0, 3, 1, 2).reshape(60, -1)], 1
+    )
+    for i in range(1, 6):
+        records[10 * i - 10 : 10 * i].tofile(folder / f"data_batch_{i}.bin")
+    records[50:].tofile(folder / "test_batch.bin")
+    (folder / "pictures").mkdir()
+    for i, image in enumerate(images[:30]):
+        Image.fromarray(image).save(folder / "pictures" / f"{i:02d}.png")
+    return folder
+
+
+def augmented(source: Path, out: Path) -> list[str]:
+    return ["augment", str(source / "pictures"), str(out), "--copies", "3", "--workers", "1", "--device", "cpu"]
+
+
+def corrupted(source: Path, out: Path) -> list[str]:
+    names = ["contrast", "jpeg_compression", "gaussian_noise", "brightness"]
+    return ["corrupt", "cifar10", str(source), str(out), "--workers", "1", "--only", *names]
+
+
+def trained(source: Path, out: Path) -> list[str]:
+    small = (
+        "--network shufflenet_v2_x0_5 --stem imagenet --no-compile --batch 10 --epochs 2 --log-every 1 --save-minutes 0"
+    )
+    return ["train", "--data", str(source), "--out", str(out), "--device", "cpu", *small.split()]
+
+
+def files(out: Path) -> dict[str, Any]:
+    """The content of each file of a folder, by name; lines in any order."""
+    found = {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    return {name: sorted(text.splitlines()) if name.endswith(".jsonl") else text for name, text in found.items()}
+
+
+def run(out: Path) -> dict[str, Any]:
+    """What a training run has left, without how long it took."""
+    state = checkpoint.load(out)
+    del state["run"]["seconds"], state["config"]["out"]
+    log = [(line["step"], line.get("loss"), line.get("accuracy")) for line in checkpoint.read_log(out)]
+    return {"names": sorted(p.name for p in out.iterdir()), "state": plain(state), "log": log}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return value.numpy().tobytes() if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS)
+@pytest.mark.parametrize(("command", "content"), [(augmented, files), (corrupted, files), (trained, run)])
+def test_killed_at_random_moments(
+    command: Callable, content: Callable, commands: Commands, source: Path, tmp_path: Path
+) -> None:
+    moments = random.Random(f"{SEED} {command.__name__}")
+    started = time.monotonic()
+    assert commands.run(command(source, tmp_path / "whole"))
+    takes = time.monotonic() - started
+    whole, rounds = content(tmp_path / "whole"), 0
+    while rounds == 0 or time.monotonic() < started + SECONDS:
+        rounds += 1
+        out = tmp_path / str(rounds)
+        for _ in range(KILLS):
+            if commands.run(command(source, out), moments.uniform(0, takes)):
+                break
+        assert commands.run(command(source, out))
+        assert content(out) == whole, f"round {rounds} of seed {SEED}"
