@@ -306,7 +306,7 @@ def test_demo_skips_what_dali_does_not_decode(tree: Path, tmp_path: Path, capfd:
     printed = capfd.readouterr().out
     assert f"skipped {BAD} of 13 files" in printed
     assert f"skipped {tree}/cls/gif.jpg: cannot be decoded (" in printed
-    assert "1 photographs, 16 x 16, batches of 2, on the cpu" in printed
+    assert "2 photographs, 16 x 16, batches of 2, on the cpu" in printed
     for path in (tree / "cls").iterdir():
         if path.name not in ("good.png", "gif.jpg"):
             path.unlink()
