@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import count_beyond, make_images
-from test_primitives import DRIFT, EIGHT_BIT, FLOAT, SHIFTED, SIZES, SLOTS, check_each_slot, rounded_reference
+from test_primitives import (
+    DRIFT, EIGHT_BIT, FLOAT, SHIFTED, SIZES, SLOTS, check_each_slot, check_every_order, rounded_reference
+)  # fmt: skip
 
 from prime_dali import Plan, arrays, preset, reference, sample
 
@@ -91,6 +93,11 @@ def test_each_slot_of_a_chain(cuda: Any) -> None:
     plan = sample(config, np.arange(2), size=size, seed=1)
     images = make_images(2, *size)
     check_each_slot(lambda prefix: apply(cuda, images.numpy(), prefix).astype(np.float64), images, plan, "cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_every_order(dtype: torch.dtype, cuda: Any) -> None:
+    check_every_order(lambda images, plan: apply(cuda, images.numpy(), plan).astype(np.float64), dtype, "cuda")
 
 
 @pytest.mark.parametrize(("name", "size"), [("imagenet", (61, 90)), ("cifar", (32, 32))])

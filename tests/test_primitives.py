@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -35,6 +37,14 @@ SLOTS = {
     "color one frequency": ("color", 0.2, 500, 500),
     "color all": ("color", 0.02, 1, 500),
     "noise": ("noise", 0.3),
+}
+
+# One slot of each primitive, mild, so that what follows it amplifies its errors little: test_every_order.
+MILD = {
+    "spectral": ("spectral", 0.2),
+    "spatial": ("spatial", 0.01, 3),
+    "color": ("color", 0.1, 1, 5),
+    "noise": ("noise", 0.1),
 }
 
 
@@ -171,6 +181,38 @@ def check_each_slot(run: Callable[[Plan], np.ndarray], images: torch.Tensor, pla
                 expected = start if slot is None else reference.apply_slot(start, slot)
                 assert count_beyond(after[row], expected, tolerance) == 0, slot and slot.primitive
             before = after
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_every_order(dtype: torch.dtype, device: str) -> None:
+    def run(images: torch.Tensor, plan: Plan) -> np.ndarray:
+        out = prime_dali.apply(images.to(device), plan.torch(device), out_dtype=torch.float32)
+        return out.double().cpu().numpy()
+
+    check_every_order(run, dtype, device)
+
+
+@functools.cache
+def every_order() -> tuple[list[tuple[str, ...]], Plan, np.ndarray]:
+    """Every pair and every triple of primitives, a chain and an image each; their plan; the augmented images."""
+    chains = [chain for depth in (2, 3) for chain in itertools.product(MILD, repeat=depth)]
+    plan = Plan.build([[[MILD[name] for name in chain]] for chain in chains], size=(16, 20), seed=3)
+    images = make_images(len(chains), *plan.size)
+    expected = reference.apply(images, plan)
+    for j in range(plan.depth):  # without a slot it would be another image: a comparison with this says something
+        fewer = dataclasses.replace(plan, rows=plan.rows.copy())
+        fewer.primitive[:, :, j] = 0
+        change = np.abs(reference.apply(images, fewer) - expected).max((1, 2, 3))
+        assert np.mean([c > 3 * EIGHT_BIT for c, chain in zip(change, chains, strict=True) if j < len(chain)]) > 0.9
+    return chains, plan, expected
+
+
+def check_every_order(run: Callable[[torch.Tensor, Plan], np.ndarray], dtype: torch.dtype, kernels: str) -> None:
+    """On CUDA what a slot does depends on those before it: pointwise slots ride on a pass, and color maps that a chain
+    of bytes begins with are one table."""
+    chains, plan, expected = every_order()
+    off = np.abs(run(make_images(len(chains), *plan.size, dtype), plan) - expected).max((1, 2, 3))
+    assert {chain: o for chain, o in zip(chains, off, strict=True) if not o <= CHAIN[kernels]} == {}
 
 
 def rounded_reference(images: torch.Tensor, plan: Plan, error: float, shift_error: float) -> np.ndarray:

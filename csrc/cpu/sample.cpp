@@ -2,20 +2,6 @@
 
 namespace prime {
 
-bool cpu_supported() {
-  bool all = true;
-#if defined(__AVX2__)
-  all = all && __builtin_cpu_supports("avx2");
-#endif
-#if defined(__FMA__)
-  all = all && __builtin_cpu_supports("fma");
-#endif
-#if defined(__AVX512F__)
-  all = all && __builtin_cpu_supports("avx512f");
-#endif
-  return all;
-}
-
 void sample_cpu(const SampleArgs& a) {
   for (int64_t r = 0; r < a.view_count * a.images; ++r) {
     const int64_t view = a.views[r / a.images];

@@ -74,7 +74,6 @@ __device__ int tabulated(const Work& w, SlotAt slot) {
   int slots = 0;
   for (int j = 0; j < w.args.depth; ++j) {
     const int primitive = slot(j).primitive;
-    if (primitive == kNoise) return 0;
     if (primitive == kColor)
       slots = j + 1;
     else if (primitive != kIdentity)
@@ -98,13 +97,12 @@ __device__ int passes_of(const Work& w, SlotAt slot) {
 // Of so many passes, the images between them that are kept at a time.
 __device__ int images_between(int passes) { return min(max(passes - 1, 0), 2); }
 
-// For two rounds: how many images the first one takes, by one block; and counts from zero.
+// For two rounds: how many images the first one takes, by one block.
 __device__ void admit_role(const Work& w) {
   __shared__ int planes[kBegin], fields[kBegin], between[kBegin];  // by image
   __shared__ int64_t sums[kWarps];
   __shared__ int fit;
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, chains = w.args.chains;
-  for (int i = thread; i < w.rounds * w.counters(); i += kBegin) w.counts[i] = 0;
   if (thread == 0) fit = 0;
   int64_t before = 0;
   for (int first = 0; first < w.images; first += kBegin) {
@@ -308,7 +306,24 @@ __host__ __device__ __forceinline__ int pack_blocks(const Work& w) {
   return (w.pitch / 4 * ((w.args.height + 1) / 2) + kBegin - 1) / kBegin;
 }
 
-// Values that are no number have become NaN in load(); here they are 0, and the output gets its NaN from the image
+// Adds values of four pixels in each of some rows that are no pixels to Work::bad; rarely run.
+__device__ void add_bad(const Work& w, int64_t from, int x, int rows) {
+  const ApplyArgs& a = w.args;
+  const Strides s = a.in_strides;
+  BadPixels bad{};
+#pragma unroll 1
+  for (int i = 0; i < 12 * rows; ++i) {
+    const int row = i / 12, column = x + i / 3 % 4, c = i % 3;
+    if (column >= a.width) continue;
+    const float v = load_unchecked(a, from + row * s.h + c * s.c + column * s.w), pixel = checked(v);
+    if (pixel != pixel) bad.add(v);
+  }
+  atomicAdd(&w.bad->values, bad.values);
+  atomicMax(&w.bad->any_nan, bad.any_nan);
+  atomicMax(&w.bad->below, bad.below), atomicMax(&w.bad->above, bad.above);
+}
+
+// Values that are no pixels have become NaN in load(); here they are 0, and the output gets its NaN from the image
 // itself.
 __device__ void pack_role(const Work& w, int image, int block, Reading reading) {
   const ApplyArgs& a = w.args;
@@ -325,6 +340,7 @@ __device__ void pack_role(const Work& w, int image, int block, Reading reading) 
   };
   uint2 pixel[4];
   if (reading == Reading::single) {
+    bool bad = false;
 #pragma unroll 1
     for (int row = 0; row <= two; ++row) {
 #pragma unroll
@@ -332,11 +348,16 @@ __device__ void pack_role(const Work& w, int image, int block, Reading reading) 
         float v[3] = {};
         if (x + i < a.width)
 #pragma unroll
-          for (int c = 0; c < 3; ++c) v[c] = __saturatef(load(a, from + row * s.h + c * s.c + (x + i) * s.w));
+          for (int c = 0; c < 3; ++c) {
+            v[c] = load(a, from + row * s.h + c * s.c + (x + i) * s.w);
+            bad |= v[c] != v[c];
+            v[c] = __saturatef(v[c]);
+          }
         pixel[i] = encode(v);
       }
       write(row, pixel);
     }
+    if (bad) add_bad(w, from, x, 1 + two);
     return;
   }
   const bool planes = reading == Reading::planes;
@@ -421,7 +442,7 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
 
 }  // namespace
 
-void begin(const Work& w, bool first, cudaStream_t stream) {
+cudaError_t begin(const Work& w, bool first, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return static_cast<unsigned>((threads + kBegin - 1) / kBegin); };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
   const unsigned chains = kBegin / w.args.depth;  // of a block
@@ -433,12 +454,13 @@ void begin(const Work& w, bool first, cudaStream_t stream) {
               static_cast<unsigned>(w.images * pack_blocks(w)),
               first ? blocks(sines) : 0,
               reading_of(w.args)};
-  if (w.rounds == 1)
-    cudaMemsetAsync(w.counts, 0, w.counters() * sizeof(int), stream);
-  else
-    roles.admit = 1, roles.program = 0;
-  launch(begin_kernel, roles.blocks(), kBegin, stream, w, roles);
-  if (w.rounds == 2) launch(begin_kernel, program, kBegin, stream, w, Roles{0, program});  // after admit_role()
+  const char* zeros = reinterpret_cast<const char*>(w.counts + w.rounds * w.counters());
+  const size_t bytes = zeros - reinterpret_cast<const char*>(w.bad);
+  if (const cudaError_t error = cudaMemsetAsync(w.bad, 0, bytes, stream)) return error;
+  if (w.rounds == 2) roles.admit = 1, roles.program = 0;
+  const cudaError_t error = launch(begin_kernel, roles.blocks(), kBegin, stream, w, roles);
+  if (error || w.rounds == 1) return error;
+  return launch(begin_kernel, program, kBegin, stream, w, Roles{0, program});  // after admit_role()
 }
 
 }  // namespace prime

@@ -28,8 +28,7 @@ int sample_cuda(const SampleArgs& args, void* stream) {
   constexpr int threads = 64;
   const Row<int32_t> row = args.row(0);
   const dim3 blocks(static_cast<unsigned>((rows + threads - 1) / threads), row_parts(row.chains, row.depth));
-  launch(sample_kernel, blocks, threads, static_cast<cudaStream_t>(stream), args, views);
-  return cudaGetLastError();
+  return launch(sample_kernel, blocks, threads, static_cast<cudaStream_t>(stream), args, views);
 }
 
 const char* cuda_error(int code) { return cudaGetErrorString(static_cast<cudaError_t>(code)); }

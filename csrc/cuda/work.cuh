@@ -97,6 +97,7 @@ struct Work {
   float* parameter;        // [units, depth, parameters]
   Table* tables;           // [units], of byte images
   int* admitted;           // how many images the first round takes, if there are two
+  BadPixels* bad;          // of this chunk's float images; final_kernel() adds it to ApplyArgs::bad
   // What is planned for a round; in_round() makes these the second one's:
   Field* fields;  // [units x depth]
   int* counts;    // [kPasses + depth - 1]: see Count
@@ -149,7 +150,7 @@ Chunk chunk_that_fits(const ApplyArgs& args, size_t bytes);
 // Large enough that the kernels of a chunk fill the GPU many times over; small beside a training step.
 constexpr size_t kWorkspace = size_t(960) << 20;  // bytes
 
-void begin(const Work& w, bool first, cudaStream_t stream);  // packs images, reads the plan
-void fields(const Work& w, cudaStream_t stream);             // all displacement fields of a round
+[[nodiscard]] cudaError_t begin(const Work& w, bool first, cudaStream_t stream);  // packs images, reads the plan
+[[nodiscard]] cudaError_t fields(const Work& w, cudaStream_t stream);             // all displacement fields of a round
 
 }  // namespace prime

@@ -123,7 +123,8 @@ class _CoreFunctions(ctypes.Structure):  # csrc/dali/core.h
     _fields_ = (
         ("size", ctypes.c_size_t),
         *((name, ctypes.c_void_p) for name in (
-            "sample_cpu", "apply_cpu", "workspace_bytes", "apply_cuda", "cuda_error"
+            "sample_cpu", "apply_cpu", "workspace_bytes", "apply_cuda", "new_bad_pixels", "free_bad_pixels",
+            "cuda_error",
         )),
     )  # fmt: skip
 
