@@ -92,43 +92,6 @@ def test_displacement_vanishes_on_the_border(cut: int, device: str) -> None:
     assert np.abs(field).max() > 0.1
 
 
-@pytest.mark.parametrize("size", [(224, 224), (61, 90)])
-@pytest.mark.parametrize("cut", [20, 84, 500])
-def test_half_precision_is_ample_for_small_shifts(cut: int, size: tuple[int, int]) -> None:
-    """What csrc/cuda/fields.cu rounds, rounded here: coefficients, sines and half products to half precision, shifts to
-    16-bit codes. Its single-precision path takes over where the standard deviation of a shift is more than 0.6 pixels."""
-    variance = 0.3927 * np.log(cut)
-    strength = 0.6 / max(size) / np.sqrt(variance)
-    unit = 2.0 ** np.ceil(np.log2(8 * 0.6 * np.sqrt((variance + 0.5) / variance) / 32768))
-    [slot] = Plan.build([[[("spatial", strength, cut)]]], size=size, seed=1).materialize()
-
-    def half(x: np.ndarray) -> np.ndarray:
-        return x.astype(np.float16).astype(np.float64)
-
-    rows, columns = slot.coefficients.shape[1:]
-    sine_y, sine_x = (
-        half(np.sin(np.pi * np.outer(np.arange(side), np.arange(1, modes + 1)) / (side - 1)))
-        for side, modes in zip(size, (rows, columns), strict=True)
-    )
-    pixels = strength * np.array(size)[:, None, None]
-    codes = np.round(pixels * (sine_y @ half(half(slot.coefficients) @ sine_x.T)) / unit)
-    assert np.abs(codes).max() < 32768 / 2
-    error = codes * unit - reference.displacement(slot, *size)
-    assert 1e-6 < np.sqrt(np.mean(error**2)) < 3e-4
-    assert np.abs(error).max() < 1.5e-3
-
-
-def test_codes_of_shifts_are_wide_enough() -> None:
-    """What add_field() in csrc/cuda/begin.cu says of the variance of a shift, the most that any pixel has."""
-    for cut in (1, 2, 3, 5, 9, 20, 60, 150):
-        modes = np.arange(1, cut + 1)
-        square = modes[:, None] ** 2 + modes**2
-        sines = np.sin(np.pi * np.outer(np.linspace(0, 1, 181), modes)) ** 2
-        variance = sines @ np.where(square <= cut**2 + cut, 1 / square, 0) @ sines.T
-        assert 8.4**2 * variance.max() <= 8**2 * (0.3927 * np.log(cut) + 0.5) or cut == 1
-        assert variance.max() <= 0.3927 * np.log(cut) + 0.5 + 1e-9
-
-
 @pytest.mark.parametrize(("first", "last"), [(1, 10), (481, 500), (1, 500), (7, 7)])
 def test_color_fixes_black_and_white(first: int, last: int, device: str) -> None:
     images = (make_images(1, 16, 16) > 0.5).float()

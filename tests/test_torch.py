@@ -123,13 +123,16 @@ def test_cuda_graph_with_new_draws_at_each_replay(device: str) -> None:
 
 @pytest.mark.parametrize("device", [CUDA])
 def test_batches_that_need_several_chunks(device: str) -> None:
-    images, index = (
-        make_images(8, 224, 224, torch.uint8).to(device).repeat(20, 1, 1, 1),
-        torch.arange(160, device=device),
-    )
-    whole = PRIME("imagenet")(images, index)
-    for part in (slice(77, 79), slice(150, 160)):
-        assert torch.equal(whole[part], PRIME("imagenet")(images[part], index[part]))
+    """A chunk holds at most 65,535 chains, the most blocks that CUDA takes along y (csrc/cuda/layout.cu): here of 218
+    images, and the batch is 700 in four chunks of 175."""
+    config, images = preset("cifar").replace(width=100), make_images(700, 8, 12, torch.uint8).to(device)
+    index = torch.arange(700, device=device)
+    module = PRIME(config, views=3, out_dtype=torch.float32)
+    assert 700 * 3 * config.chains > 3 * 65535
+    whole = module(images, index).unflatten(0, (3, 700))
+    for part in (slice(0, 3), slice(174, 176), slice(349, 352), slice(520, 530), slice(699, 700)):
+        alone = module(images[part], index[part]).unflatten(0, (3, -1))
+        assert torch.equal(whole[:, part], alone)
 
 
 @pytest.mark.parametrize("device", [CUDA])
@@ -189,17 +192,6 @@ def test_compiled_training_step(device: str) -> None:
     compiled.backward()
     assert compiled.item() == pytest.approx(loss(images, epoch).item(), rel=2e-2)
     assert model.weight.grad is not None
-
-
-@pytest.mark.parametrize("device", [CUDA])
-def test_pixels_outside_the_range_come_out_as_nan(device: str) -> None:
-    images = make_images(2, *SIZE).to(device)
-    for value in (float("nan"), float("inf"), -0.5, 1.5):
-        bad = images.clone()
-        bad[1, 2, 10, 7] = value
-        out = PRIME("cifar")(bad, torch.arange(2, device=device))
-        assert out[1, 2, 10, 7].isnan()
-        assert not out[0].isnan().any()
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

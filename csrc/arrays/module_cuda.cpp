@@ -1,5 +1,6 @@
 // prime_dali._arrays_cuda: the CUDA back end for prime_dali/arrays.py, on the stream it is given.
 #include "../cuda/cuda.h"
+#include "../cuda/kept.h"
 #include "arguments.h"
 
 #include <map>
@@ -20,6 +21,10 @@ PYBIND11_MODULE(_arrays_cuda, m) {
                                          {"new_bad_pixels", reinterpret_cast<size_t>(&new_bad_pixels)},
                                          {"free_bad_pixels", reinterpret_cast<size_t>(&free_bad_pixels)},
                                          {"cuda_error", reinterpret_cast<size_t>(&cuda_error)}};
+  });
+  m.def("kept", [](int height, int width, float strength, int cut) {  // for tests
+    const Kept kept(height, width, {kSpatial, strength, 0, cut});
+    return std::pair(kept.coarse, kept.unit);
   });
   m.def("sample", [](const py::dict& d) {
     std::vector<int64_t> views;

@@ -31,7 +31,7 @@ int new_bad_pixels(BadPixels** made) {
 }
 
 void free_bad_pixels(BadPixels* made) {
-  if (made) cudaFreeHost(made);
+  if (made) cudaFreeHost(made);  // in a destructor: what fails here has failed before, and was told then
 }
 
 int bad_pixels_of_device(BadPixels** shared, int* device) {
@@ -46,9 +46,10 @@ int bad_pixels_of_device(BadPixels** shared, int* device) {
 
 int wait_for_bad_pixels(int device, BadPixels& found, int& where) {
   found = {};
+  const std::lock_guard<std::mutex> guard(lock);
+  if (devices().empty()) return cudaSuccess;  // there may be no GPU
   int before;
   if (const cudaError_t error = cudaGetDevice(&before)) return error;
-  const std::lock_guard<std::mutex> guard(lock);
   int error = cudaSuccess;
   for (const auto& [number, shared] : devices()) {
     if (error || found.values || (device != -1 && device != number)) continue;

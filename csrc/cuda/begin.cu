@@ -18,36 +18,16 @@ __constant__ float kW[5][5] = {
 __constant__ float kU[5][5] = {
     {2, 0, 0, 0, 0}, {0, 4, 0, 0, 0}, {-2, 0, 8, 0, 0}, {0, -8, 0, 16, 0}, {2, 0, -24, 0, 32}};
 
-// How a displacement field is kept.
-struct Kept {
-  bool coarse;  // half precision suffices
-  float unit;   // see Field
-  __device__ Kept(const ApplyArgs& a, Slot s) {
-    // Variance of a shift along one axis, in units of `pixels`: the variances 1 / (i^2 + j^2) over a quarter disc,
-    // times the mean of the squared sines. Where that makes 0.6 pixels, factors in half precision leave shifts off by
-    // 2e-4, and the largest by 1e-3 (test_half_precision_is_ample_for_small_shifts).
-    const float pixels = s.strength * static_cast<float>(a.height > a.width ? a.height : a.width);
-    const float variance = 0.3927f * logf(static_cast<float>(s.last));
-    coarse = pixels * sqrtf(variance) <= 0.6f;
-    // No pixel's variance is larger than that and 0.5, and little less than that and 0.2. So codes reach 8.4 standard
-    // deviations of the pixel that moves most, or up to twice as far, for the unit is a power of two; beyond is one
-    // shift of 1e16 at worst (test_codes_of_shifts_are_wide_enough). They are off by half a unit: 6e-5 pixels for most
-    // fields, 1e-3 at most.
-    const float least = 1.f / 32768.f, most = 1.f / 512.f;
-    const float unit_wanted = fmaxf(8.f * pixels * sqrtf(variance + 0.5f) * least, least);
-    const float code_unit = from_bits((bits(unit_wanted) + 0x7fffff) & 0x7f800000);
-    unit = code_unit <= most ? code_unit : kWide;
-  }
-  __device__ int planes() const { return unit == kWide ? 2 : 1; }  // of code_bytes() each
-};
+// Of code_bytes() each, for a field's shifts.
+__device__ int planes(const ApplyArgs& a, Slot s) { return Kept(a.height, a.width, s).unit == kWide ? 2 : 1; }
 
 // The order of fields, and where they are, is no part of the result.
 __device__ int add_field(const Work& round, int unit, int j, Slot s) {
   const ApplyArgs& a = round.args;
-  const Kept kept(a, s);
+  const Kept kept(a.height, a.width, s);
   const int ky = parity_pad(modes(s.last, a.height));
   const bool fits = int64_t(16) * round.tiles_x * 2 * ky <= round.half_words;
-  char* shift = round.pool + atomicAdd(round.counts + kShifts, kept.planes()) * round.code_bytes();
+  char* shift = round.pool + atomicAdd(round.counts + kShifts, planes(a, s)) * round.code_bytes();
   const int at = atomicAdd(round.counts + kFields, 1);
   const Stream stream = round.plan(unit / a.chains).stream();
   const int chain = unit % a.chains, split = !kept.coarse && fits;
@@ -99,14 +79,14 @@ __device__ int images_between(int passes) { return min(max(passes - 1, 0), 2); }
 
 // For two rounds: how many images the first one takes, by one block.
 __device__ void admit_role(const Work& w) {
-  __shared__ int planes[kBegin], fields[kBegin], between[kBegin];  // by image
+  __shared__ int shifts[kBegin], fields[kBegin], between[kBegin];  // by image; shifts: planes()
   __shared__ int64_t sums[kWarps];
   __shared__ int fit;
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, chains = w.args.chains;
   if (thread == 0) fit = 0;
   int64_t before = 0;
   for (int first = 0; first < w.images; first += kBegin) {
-    planes[thread] = fields[thread] = between[thread] = 0;
+    shifts[thread] = fields[thread] = between[thread] = 0;
     __syncthreads();
     const int here = min(kBegin, w.images - first);
     for (int i = thread; i < here * w.views * chains; i += kBegin) {  // a thread a chain
@@ -115,14 +95,14 @@ __device__ void admit_role(const Work& w) {
       const auto slot = [&](int j) { return slot_of(w, unit, j); };
       for (int j = 0; j < w.args.depth; ++j) {
         const Slot s = slot(j);
-        if (s.primitive == kSpatial) atomicAdd(planes + image, Kept(w.args, s).planes()), atomicAdd(fields + image, 1);
+        if (s.primitive == kSpatial) atomicAdd(shifts + image, planes(w.args, s)), atomicAdd(fields + image, 1);
       }
       atomicAdd(between + image, images_between(passes_of(w, slot)));
     }
     __syncthreads();
     // Bytes of the pool that the images need, up to this one.
     int64_t sum =
-        planes[thread] * w.code_bytes() + max(fields[thread] * w.half_bytes(), between[thread] * w.image_bytes());
+        shifts[thread] * w.code_bytes() + max(fields[thread] * w.half_bytes(), between[thread] * w.image_bytes());
     for (int step = 1; step < 32; step *= 2) {
       const int64_t other = __shfl_sync(0xffffffff, sum, lane < step ? lane : lane - step);
       if (lane >= step) sum += other;
