@@ -69,10 +69,7 @@ def find_cuda() -> Cuda | None:
     version = re.search(r"release ([\d.]+)", output(nvcc, "--version"))
     known = re.findall(r"compute_(\d+)", output(nvcc, "--list-gpu-arch"))
     wanted = os.environ.get("PRIME_DALI_CUDA_ARCHS")
-    if wanted:
-        architectures = chosen_architectures(wanted, known)
-    else:
-        architectures = tuple(a for a in ARCHITECTURES if a in known)
+    architectures = chosen_architectures(wanted, known) if wanted else tuple(a for a in ARCHITECTURES if a in known)
     return Cuda(nvcc, found[0], top / "include", version[1] if version else "unknown", architectures)
 
 

@@ -66,8 +66,8 @@ def apply(
 
     Args:
         array: ``[N, 3, H, W]`` or ``[N, H, W, 3]`` as ``layout`` says, any strides; uint8 in 0..255, or float16,
-            bfloat16 (of ml_dtypes) or float32 in [0, 1], to which values up to 1/512 outside are clamped. NumPy, CuPy, or an object with ``__cuda_array_interface__``
-            or ``__dlpack__`` (JAX, torch), read without a copy.
+            bfloat16 (of ml_dtypes) or float32 in [0, 1], to which values up to 1/512 outside are clamped. NumPy, CuPy,
+            or an object with ``__cuda_array_interface__`` or ``__dlpack__`` (JAX, torch), read without a copy.
         plan: From :func:`prime_dali.sample` with an index on the same device, for N images of this size.
         layout: Axes of ``array``: ``"NCHW"`` or ``"NHWC"``.
         out_layout: Axes of the result. None: ``layout``.

@@ -67,7 +67,9 @@ def test_white_after_an_antialiased_resize(device: str) -> None:
 @pytest.mark.parametrize("apply", [torch_apply, array_apply])
 @pytest.mark.parametrize(("value", "text"), BEYOND)
 def test_the_cpu_raises_with_the_true_numbers(value: float, text: str, apply: Callable) -> None:
-    with pytest.raises(ValueError, match=rf"^(images|array): expected finite values in \[0, 1\] .*, got 1 outside, {text};"):
+    with pytest.raises(
+        ValueError, match=rf"^(images|array): expected finite values in \[0, 1\] .*, got 1 outside, {text};"
+    ):
         apply(spoiled(value))
     with pytest.raises(ValueError, match=r"^images: expected finite values in \[0, 1\]"):
         reference_apply(spoiled(value))
@@ -84,7 +86,7 @@ def test_all_that_is_wrong_is_counted() -> None:
 def test_compiled_code_raises_on_the_cpu_too() -> None:
     augment = torch.compile(PRIME("cifar"), fullgraph=True)
     assert torch.equal(augment(spoiled(1 + EDGE), INDEX), PRIME("cifar")(spoiled(1), INDEX))
-    with pytest.raises(ValueError, match="images: expected .* got 1 outside, 1.5;"):
+    with pytest.raises(ValueError, match=r"images: expected .* got 1 outside, 1.5;"):
         augment(spoiled(1.5), INDEX)
 
 
@@ -112,7 +114,9 @@ def test_dali_on_the_cpu(mode: str, plugin: object) -> None:
     assert np.array_equal(rounded, white)
     where = r" \(first in image 1\)" if mode == "native" else ""
     for value, text in BEYOND:
-        with pytest.raises(RuntimeError, match=rf": expected finite values in \[0, 1\] .*got 1 outside, {text}{where};"):
+        with pytest.raises(
+            RuntimeError, match=rf": expected finite values in \[0, 1\] .*got 1 outside, {text}{where};"
+        ):
             dali_outputs(interleaved(value), "cpu", mode)
 
 
@@ -168,7 +172,7 @@ def test_compiled_code_and_graphs_on_a_gpu(device: str) -> None:
     for _ in range(3):
         graph.replay()
     assert out.isnan().sum() == 1
-    with pytest.raises(ValueError, match="got 3 outside, 1.5, in an earlier call"):
+    with pytest.raises(ValueError, match=r"got 3 outside, 1.5, in an earlier call"):
         prime_dali.check_pixels(0)
 
 
@@ -200,7 +204,7 @@ def test_interfaces_do_not_raise_for_each_other(device: str) -> None:
     arrays.apply(bad, plan)
     torch.cuda.synchronize()
     torch_apply(spoiled(1).to(device))
-    with pytest.raises(ValueError, match="array: expected .* got 1 outside, 1.5, in an earlier call on cuda:0"):
+    with pytest.raises(ValueError, match=r"array: expected .* got 1 outside, 1.5, in an earlier call on cuda:0"):
         arrays.apply(good, plan)
     arrays.apply(good, plan)
 
@@ -211,7 +215,7 @@ def test_devices_do_not_raise_for_each_other() -> None:
     torch.cuda.synchronize("cuda:1")
     torch_apply(spoiled(1).to("cuda:0"))
     prime_dali.check_pixels(0)
-    with pytest.raises(ValueError, match="got 1 outside, 1.5, in an earlier call on cuda:1"):
+    with pytest.raises(ValueError, match=r"got 1 outside, 1.5, in an earlier call on cuda:1"):
         torch_apply(spoiled(1).to("cuda:1"))
 
 

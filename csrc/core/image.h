@@ -15,7 +15,8 @@ struct Strides {
 struct BadPixels {
   unsigned long long values;  // how many, NaN included
   uint32_t any_nan;
-  uint32_t below, above;  // of the others, how far they reach down and up; in the order of rank(), so that each only grows
+  uint32_t below,
+      above;  // of the others, how far they reach down and up; in the order of rank(), so that each only grows
   PRIME_HD void add(float x) {
     ++values;
     if (x != x) return void(any_nan = 1);
@@ -72,7 +73,7 @@ PRIME_HD uint16_t float_to_bf16(float x) {  // to nearest, ties to even
   return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-PRIME_HD uint8_t float_to_u8(float y) {  // y in [0, 1] but for rounding; to nearest, ties to even
+PRIME_HD uint8_t float_to_u8(float y) {                     // y in [0, 1] but for rounding; to nearest, ties to even
   const float pixel = y > 0.f ? (y < 1.f ? y : 1.f) : 0.f;  // NaN is black
   return static_cast<uint8_t>(bits(fma(pixel, 255.f, 12582912.f)) & 0xff);
 }

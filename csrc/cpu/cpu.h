@@ -8,8 +8,8 @@
 
 namespace prime {
 
-// The instruction sets that the back end was compiled for (by default on x86-64 those of x86-64-v3: AVX2, FMA, F16C, ...)
-// and this processor lacks, with commas. Nothing else here may be called unless that is empty.
+// The instruction sets that the back end was compiled for (by default on x86-64 those of x86-64-v3: AVX2, FMA, F16C,
+// ...) and this processor lacks, with commas. Nothing else here may be called unless that is empty.
 std::string missing_instructions();
 extern const char* const kCompiledFor[];  // ends with null
 

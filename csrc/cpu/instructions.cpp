@@ -4,6 +4,9 @@
 namespace prime {
 
 const char* const kCompiledFor[] = {
+#ifdef __SSE4_2__
+    "SSE4.2",
+#endif
 #ifdef __AVX__
     "AVX",
 #endif

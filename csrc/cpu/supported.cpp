@@ -18,6 +18,7 @@ bool bit(unsigned leaf, unsigned register_, int number) {  // of cpuid: register
 
 bool has(const std::string& name) {
   __builtin_cpu_init();  // these ask the operating system too, for it must save the wide registers
+  if (name == "SSE4.2") return __builtin_cpu_supports("sse4.2");
   if (name == "AVX") return __builtin_cpu_supports("avx");
   if (name == "AVX2") return __builtin_cpu_supports("avx2");
   if (name == "FMA") return __builtin_cpu_supports("fma");

@@ -265,8 +265,8 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
     if (w.args.max_cut > 0)
       if (const cudaError_t error = fields(here, stream)) return error;
     for (int number = 0; number + 1 < w.args.depth; ++number)
-      if (const cudaError_t error = launch(pass_kernel<k3x3>, at_most(w.units(), round == 0 ? 64 : few), kThreads,
-                                           stream, here, number))
+      if (const cudaError_t error =
+              launch(pass_kernel<k3x3>, at_most(w.units(), round == 0 ? 64 : few), kThreads, stream, here, number))
         return error;
     const dim3 all = round == 0 ? dim3(blocks, w.images) : at_most(w.images, few);
     if (const cudaError_t error = launch(final_kernel<k3x3>, all, kThreads, stream, here, writing)) return error;

@@ -22,8 +22,8 @@ inline cudaError_t begins_early(bool& early) {
 }
 
 // Launches a kernel, which calls after_last_kernel() before anything else: its blocks may begin early, and the time
-// between two kernels is saved. The result is that of this launch: cudaGetLastError() would take errors that others have
-// still to see.
+// between two kernels is saved. The result is that of this launch: cudaGetLastError() would take errors that others
+// have still to see.
 template <class... Parameters, class... Arguments>
 [[nodiscard]] cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
                                  const Arguments&... arguments) {

@@ -292,7 +292,7 @@ mode="native")`` fills in the arguments; called directly, ``law`` and ``plan_sha
 ``prime_dali.dali.arguments(config)``.)")
     .NumInput(1)
     .InputDox(0, "images", "TensorList", R"(Images of 3 channels, HWC or CHW, 8 to 4096 pixels high and wide: uint8, or
-float16 or float32 in [0, 1]. Sizes may differ.)")
+float16 or float32 in [0, 1], to which values up to 1/512 outside are clamped. Sizes may differ.)")
     .InputLayout(0, {"HWC", "CHW"})
     .OutputFn([](const dali::OpSpec& spec) { return static_cast<int>(spec.GetRepeatedArgument<int>("view").size()); })
     .AddArg("law", "The distributions, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)

@@ -24,9 +24,10 @@ from typing import Any
 import nvidia.dali
 from nvidia.dali import plugin_manager, sysconfig
 
-from .. import _arrays
+from .. import _arrays, _native
 from ..config import PrimeConfig, as_config
 
+_native.require_cpu()
 COMMAND = "prime-dali build-dali-plugin"
 _loaded: Path | None = None
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wno-free-nonheap-object")

@@ -89,7 +89,11 @@ using cudaStream_t = void*;
 using cudaError_t = int;
 constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorLaunchFailure = 719;
 constexpr int cudaDevAttrMultiProcessorCount = 16;
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
 constexpr unsigned cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
 
 // For the tests: the current device, and how many calls of CUDA until one that fails, 0: none will.
