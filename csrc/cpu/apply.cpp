@@ -62,18 +62,10 @@ void each_input(const ApplyArgs& a, int64_t image, F f) {
   }
 }
 
-// False if a value is no pixel.
-bool read_image(const ApplyArgs& a, int64_t image, float* __restrict x) {
-  if (a.in_type == DType::u8) {
-    each_input(a, image, [x](int64_t i, float v) { x[i] = v; });
-    return true;
-  }
-  int bad = 0;
-  each_input(a, image, [x, &bad](int64_t i, float v) {
-    const float pixel = checked(v);
-    x[i] = pixel, bad |= pixel != pixel;
-  });
-  return bad == 0;
+// Values that are no pixels become NaN.
+void read_image(const ApplyArgs& a, int64_t image, float* __restrict x) {
+  if (a.in_type == DType::u8) return each_input(a, image, [x](int64_t i, float v) { x[i] = v; });
+  each_input(a, image, [x](int64_t i, float v) { x[i] = checked(v); });
 }
 
 // Everything in the input that is no pixel, once a first one has been met.
@@ -145,8 +137,10 @@ struct Worker {
     const Row<const int32_t> plan{args.plan + row * row_words(args.chains, args.depth), args.chains, args.depth};
     const float* __restrict x = clean.get();
     float* __restrict y = mixed.get();
-    if (!read_image(args, row % args.images, clean.get())) return false;
-    std::copy(x, x + values, y);
+    read_image(args, row % args.images, clean.get());
+    int bad = 0;
+    for (int64_t i = 0; i < values; ++i) y[i] = x[i], bad |= x[i] != x[i];
+    if (bad) return false;
     for (int chain = 0; chain < args.chains; ++chain) {
       const float weight = plan.weight(chain + 1);
       if (weight == 0.f) continue;
