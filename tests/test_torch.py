@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 
+import numpy as np
 import pytest
 import torch
 from conftest import CUDA, make_images
 
 import prime_dali
-from prime_dali import PRIME, preset
+from prime_dali import PRIME, arrays, preset
 
 SIZE = (24, 31)
 
@@ -123,12 +124,22 @@ def test_cuda_graph_with_new_draws_at_each_replay(device: str) -> None:
 
 @pytest.mark.parametrize("device", [CUDA])
 def test_batches_that_need_several_chunks(device: str) -> None:
-    """A chunk holds at most 65,535 chains, the most blocks that CUDA takes along y (csrc/cuda/layout.cu): here of 218
-    images, and the batch is 700 in four chunks of 175."""
-    config, images = preset("cifar").replace(width=100), make_images(700, 8, 12, torch.uint8).to(device)
-    index = torch.arange(700, device=device)
+    """A chunk holds at most 65,535 chains, the most blocks that CUDA takes along y (csrc/cuda/layout.cu): here those of
+    218 images, and a batch of 700 is four chunks of 175. The workspace is that of a chunk."""
+    from prime_dali import _arrays_cuda
+
+    config = preset("cifar").replace(width=100, primitives=("spectral", "color"))
+
+    def workspace(count: int) -> int:
+        plan = prime_dali.sample(config, np.arange(count), size=(8, 12), view=("clean", 0, 1))
+        given, out = np.empty((count, 3, 8, 12), np.uint8), np.empty((3 * count, 3, 8, 12), np.float32)
+        return _arrays_cuda.workspace_bytes(
+            arrays._apply_arguments(given, "NCHW", out, "NCHW", plan, plan.rows, None, (), ())
+        )
+
+    assert workspace(100) < workspace(175) == workspace(700)
+    images, index = make_images(700, 8, 12, torch.uint8).to(device), torch.arange(700, device=device)
     module = PRIME(config, views=3, out_dtype=torch.float32)
-    assert 700 * 3 * config.chains > 3 * 65535
     whole = module(images, index).unflatten(0, (3, 700))
     for part in (slice(0, 3), slice(174, 176), slice(349, 352), slice(520, 530), slice(699, 700)):
         alone = module(images[part], index[part]).unflatten(0, (3, -1))
