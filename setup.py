@@ -2,8 +2,8 @@
 
 PRIME_DALI_CUDA=auto|1|0         auto (default): compile CUDA sources where a CUDA compiler is found, GPU or not;
                                  1: fail without one; 0: never
-PRIME_DALI_CUDA_ARCHS=80;90      compute capabilities (default: all that the compiler and the package know);
-                                 PTX of the last one serves newer GPUs
+PRIME_DALI_CUDA_ARCHS=80;90      compute capabilities in any order (default: all that the compiler and the package
+                                 know); PTX of the newest serves newer GPUs
 PRIME_DALI_MARCH=x86-64-v3       instruction set of the CPU back end (default on x86-64: AVX2, FMA, F16C)
 PRIME_DALI_NAME_VARIANT=1        the version says what was built, 0.1.0+cpu or 0.1.0+cu13, as that of wheels must, of
                                  which one folder holds both (make wheel)
@@ -69,13 +69,20 @@ def find_cuda() -> Cuda | None:
     version = re.search(r"release ([\d.]+)", output(nvcc, "--version"))
     known = re.findall(r"compute_(\d+)", output(nvcc, "--list-gpu-arch"))
     wanted = os.environ.get("PRIME_DALI_CUDA_ARCHS")
-    if wanted:
-        architectures = tuple(a.strip().replace(".", "") for a in wanted.split(";"))
-        if unknown := [a for a in architectures if a not in known]:
-            raise SystemExit(f"PRIME_DALI_CUDA_ARCHS: expected some of {' '.join(known)}, got {' '.join(unknown)}")
-    else:
-        architectures = tuple(a for a in ARCHITECTURES if a in known)
+    architectures = chosen_architectures(wanted, known) if wanted else tuple(a for a in ARCHITECTURES if a in known)
     return Cuda(nvcc, found[0], top / "include", version[1] if version else "unknown", architectures)
+
+
+def chosen_architectures(wanted: str, known: list[str]) -> tuple[str, ...]:
+    """Those of PRIME_DALI_CUDA_ARCHS, each once, the newest last: newer GPUs run its PTX, and it must be code for such
+    GPUs, for older code does not wait for the kernel before it where the launch lets it begin early."""
+    names = {a.strip().replace(".", "") for a in wanted.split(";") if a.strip()}
+    if not names <= set(known):
+        unknown = " ".join(sorted(names - set(known)))
+        raise SystemExit(f"PRIME_DALI_CUDA_ARCHS: expected some of {' '.join(known)}, got {unknown}")
+    if not names:
+        raise SystemExit(f"PRIME_DALI_CUDA_ARCHS: expected some of {' '.join(known)}, got {wanted!r}")
+    return tuple(sorted(names, key=int))
 
 
 def package_version(cuda: Cuda | None) -> str:
@@ -171,7 +178,10 @@ def write_ninja(ninja, names: list[str]) -> None:
             ninja.build(objects[-1], rule, str(source), variables={"flags": flags})
         return objects
 
-    core = {"cpu": compile_(sorted((ROOT / "csrc/cpu").glob("*.cpp")), "cxx", cpu), "cuda": []}
+    # supported.cpp runs before it is known that the others can.
+    runs_first = ROOT / "csrc/cpu/supported.cpp"
+    others = [source for source in sorted((ROOT / "csrc/cpu").glob("*.cpp")) if source != runs_first]
+    core = {"cpu": compile_([runs_first], "cxx", "") + compile_(others, "cxx", cpu), "cuda": []}
     link_core = {"cpu": "-pthread", "cuda": ""}
     if CUDA:
         gencode = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in CUDA.architectures]

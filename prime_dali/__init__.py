@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import reference
+from . import _arguments, reference
 from .config import PrimeConfig, as_config, preset
 from .plan import Plan
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .torch_ops import apply
 
 __version__ = "0.1.0"
-__all__ = ["PRIME", "Plan", "PrimeConfig", "apply", "preset", "reference", "sample"]
+__all__ = ["PRIME", "Plan", "PrimeConfig", "apply", "check_pixels", "preset", "reference", "sample"]
 
 
 def sample(
@@ -67,6 +67,29 @@ def sample(
     else:
         from . import arrays as door
     return door.sample(config, index, size=size, seed=seed, epoch=epoch, view=view)
+
+
+def check_pixels(device: int | None = None) -> None:
+    """Wait for the GPUs, and raise if float images of an earlier call had pixels outside [0, 1].
+
+    A call on a GPU does not wait to see its own pixels: what is wrong with them is raised by a later call of the same
+    interface, torch or arrays, on the same device. Call this where there is none, after the last batch of an epoch, or
+    where a CUDA graph is replayed, whose replays call nothing. On the CPU every call raises by itself. DALI's native
+    operator raises in one of its next batches, and is not asked here.
+
+    Args:
+        device: Number of a GPU. None: all that have been used.
+
+    Raises:
+        TypeError, ValueError: ``device`` is no such number.
+        ValueError: There were such pixels: how many, and their range, of all calls on that device since this was last
+            raised. Then they are forgotten.
+    """
+    number = _arguments.gpu_number("device", device)
+    for name in ("torch_ops", "arrays"):
+        interface = sys.modules.get(f"{__name__}.{name}")
+        if interface is not None:
+            interface.check_pixels(number)
 
 
 _LAZY = {"apply": "torch_ops", "PRIME": "module"}

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
+PIXEL_TOLERANCE = 1 / 512  # floats off [0, 1] by so much are rounding; kPixelTolerance of csrc/core/image.h is the same
 MAX_VIEWS = 16
 CLEAN = "clean"
 
@@ -122,10 +123,18 @@ def layouts(layout: str, out_layout: str | None, known: Collection[str]) -> str:
     return out_layout
 
 
-def unit_range(argument: str, low: float, high: float) -> None:
-    """ValueError unless pixels from ``low`` to ``high`` are in [0, 1]; NaN is not."""
-    if not (low >= 0 and high <= 1):
-        raise ValueError(f"{argument}: expected finite values in [0, 1], got {low:g} to {high:g}")
+def pixel_range(argument: str, low: float, high: float) -> None:
+    """ValueError unless pixels from ``low`` to ``high`` are in [0, 1], but for rounding; NaN is not."""
+    if not (low >= -PIXEL_TOLERANCE and high <= 1 + PIXEL_TOLERANCE):
+        raise ValueError(
+            f"{argument}: expected finite values in [0, 1] (up to 1/{1 / PIXEL_TOLERANCE:g} outside is rounding, and "
+            f"clamped), got {low:.9g} to {high:.9g}"
+        )
+
+
+def gpu_number(argument: str, device: Any) -> int:
+    """The number of a GPU, -1 where ``device`` is None; TypeError or ValueError otherwise."""
+    return -1 if device is None else integer(argument, device, 0, 1023)
 
 
 def training_views(views: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from . import _arguments, _arrays, _memory
+from . import _arguments, _arrays, _memory, _native
 from ._memory import address
 from .config import PrimeConfig
 from .plan import Plan
@@ -16,11 +17,7 @@ from .plan import Plan
 LAYOUTS = ("NCHW", "NHWC")
 _DTYPES = ("uint8", "float16", "bfloat16", "float32")  # in the order of csrc/core/image.h
 
-if not _arrays.cpu_supported():
-    raise ImportError(
-        "prime_dali: this build needs a processor with the instructions it was compiled for, by default AVX2, FMA and "
-        "F16C (x86-64-v3); PRIME_DALI_MARCH at build time names others"
-    )
+_native.require_cpu()
 
 
 def sample(config: PrimeConfig, index: Any, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any) -> Plan:
@@ -70,9 +67,9 @@ def apply(
 
     Args:
         array: ``[N, 3, H, W]`` or ``[N, H, W, 3]`` as ``layout`` says, any strides; uint8 in 0..255, or float16,
-            bfloat16 (of ml_dtypes) or float32 in [0, 1]. NumPy, CuPy, or an object with ``__cuda_array_interface__``
-            or ``__dlpack__`` (JAX, torch), read without a copy; elements that do not lie at multiples of their size (a
-            field of a packed record) are copied first.
+            bfloat16 (of ml_dtypes) or float32 in [0, 1], to which values up to 1/512 outside are clamped. NumPy, CuPy,
+            or an object with ``__cuda_array_interface__`` or ``__dlpack__`` (JAX, torch), read without a copy; elements
+            that do not lie at multiples of their size (a field of a packed record) are copied first.
         plan: From :func:`prime_dali.sample` with an index on the same device, for N images of this size.
         layout: Axes of ``array``: ``"NCHW"`` or ``"NHWC"``.
         out_layout: Axes of the result. None: ``layout``.
@@ -85,9 +82,11 @@ def apply(
         A new NumPy or CuPy array of ``views * N`` images; with CuPy, on its current stream.
 
     Raises:
-        TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. On
-            CUDA, pixels outside [0, 1] are not read back and come out as NaN. A plan on the CPU is always validated
-            (:meth:`Plan.validate`).
+        TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. A plan
+            on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside of [0, 1], NaN too,
+            are a ValueError with their number and range. On CUDA, where no call waits for the device, they come out as
+            NaN (0 in uint8), and the error is raised by a later call on that device, once the kernel has run, or by
+            :func:`prime_dali.check_pixels`.
         ImportError: A CUDA array without CuPy, or without CUDA in this build.
     """
     if not isinstance(plan, Plan):
@@ -111,9 +110,6 @@ def apply(
     out_type = _dtype_number("out_dtype", out_dtype)
     if means and out_type == 0:
         raise ValueError("out_dtype: expected a floating dtype for normalised images, got uint8")
-    if xp is np and in_type != 0 and array.size:
-        _arguments.unit_range("array", float(array.min()), float(array.max()))
-
     if flip is not None:
         flip, other = as_array("flip", flip)
         if flip.dtype != np.bool_ or flip.shape != (batch,):
@@ -138,6 +134,13 @@ def apply(
         stream = xp.cuda.get_current_stream().ptr
         _cuda().apply({**arguments, "workspace": address(workspace), "workspace_bytes": need, "stream": stream})
     return out
+
+
+def check_pixels(device: int) -> None:
+    """:func:`prime_dali.check_pixels` for CuPy arrays; -1: all devices in use."""
+    loaded = sys.modules.get(f"{__package__}._arrays_cuda")
+    if loaded is not None:
+        loaded.check_pixels(device)
 
 
 def _apply_arguments(

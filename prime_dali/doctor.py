@@ -69,8 +69,8 @@ def _cpu() -> Finding:
         return Finding("CPU back end", False, str(error), "build the package again: pip install .")
     threads = len(os.sched_getaffinity(0))
     detail = f"compiler {_arrays.compiler}, {threads} threads available"
-    if not _arrays.cpu_supported():
-        return Finding("CPU back end", False, detail + ", but this processor lacks AVX2 or FMA",
+    if missing := _arrays.missing_instructions():
+        return Finding("CPU back end", False, f"{detail}, but this processor lacks {missing}",
                        "build with PRIME_DALI_MARCH=native")  # fmt: skip
     return Finding("CPU back end", True, detail)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _arguments
 from .plan import Plan, Slot
 
 Array = NDArray[np.float64]
@@ -16,15 +17,16 @@ def apply(images: Any, plan: Plan) -> Array:
     """Augment a batch as ``plan`` says (Algorithm 1 of the paper).
 
     Args:
-        images: NumPy or CPU torch ``[N, 3, H, W]``, uint8 (divided by 255) or floating in [0, 1].
+        images: NumPy or CPU torch ``[N, 3, H, W]``, uint8 (divided by 255) or floating in [0, 1], to which values up to
+            1/512 outside are clamped, as the kernels do.
         plan: A plan for these images.
 
     Returns:
         float64 ``[views * N, 3, H, W]``: ``x + sum_i lambda_i (chain_i - x)``.
 
     Raises:
-        TypeError, ValueError: The images are not ``[N, 3, H, W]`` of the plan's batch and size, or no draw could have
-            made the plan (:meth:`Plan.validate`).
+        TypeError, ValueError: The images are not ``[N, 3, H, W]`` of the plan's batch and size, or further outside of
+            [0, 1] than rounding, or no draw could have made the plan (:meth:`Plan.validate`).
     """
     if hasattr(images, "detach"):
         images = images.detach()
@@ -35,6 +37,9 @@ def apply(images: Any, plan: Plan) -> Array:
     if images.shape != expected:
         raise ValueError(f"images: expected shape {list(expected)} as the plan says, got {list(images.shape)}")
     x = images / 255.0 if images.dtype == np.uint8 else images.astype(np.float64)
+    if x.size:
+        _arguments.pixel_range("images", float(x.min()), float(x.max()))
+    x = np.clip(x, 0, 1)
     plan = plan.numpy()
     chains: dict[tuple[int, int], Array] = {}
     for slot in plan.materialize():

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
-from . import _arguments, _memory
+from . import _arguments, _memory, _native
 from .config import PrimeConfig
 from .plan import Plan, row_words
 
@@ -21,6 +20,7 @@ def _load() -> bool:
     """Load the operators; True if those for CUDA are there too."""
     if not (_FOLDER / "_torch.abi3.so").exists():
         raise ImportError("prime_dali was built without torch; install torch >= 2.10 and build it again (see README)")
+    _native.require_cpu()
     torch.ops.load_library(str(_FOLDER / "_torch.abi3.so"))
     cuda = _FOLDER / "_torch_cuda.abi3.so"
     if torch.version.cuda is None or not cuda.exists():
@@ -116,13 +116,6 @@ def refuse_derivatives(images: torch.Tensor, method: str = "PRIME") -> None:
         images = torch._C._functorch.get_unwrapped(images)
 
 
-def readable(images: torch.Tensor) -> bool:
-    """Whether the values can be read now: on the CPU, and neither traced nor fake nor under vmap."""
-    if images.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return not (isinstance(images, FakeTensor) or torch._C._functorch.is_batchedtensor(images))
-
-
 def sample(
     config: PrimeConfig, index: torch.Tensor, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any
 ) -> Plan:
@@ -162,7 +155,7 @@ def apply(
 
     Args:
         images: ``[N, 3, H, W]`` (any strides) or ``[3, H, W]`` for a plan of one image; uint8 in 0..255, or float16,
-            bfloat16 or float32 in [0, 1]; H and W from 8 to 4096.
+            bfloat16 or float32 in [0, 1], to which values up to 1/512 outside are clamped; H and W from 8 to 4096.
         plan: From :func:`prime_dali.sample`, on the same device, for N images of this size.
         out_dtype: One of the input dtypes. None: the dtype of ``images``, or float32 where uint8 images are
             normalised. uint8 is rounded to nearest.
@@ -175,10 +168,12 @@ def apply(
         ``[views * N, 3, H, W]`` (or ``[3, H, W]``) on the same device; for CUDA, on the current stream.
 
     Raises:
-        TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. Pixel
-            values are checked on the CPU; on CUDA and under ``torch.compile``, where reading them back would wait for
-            the device, a pixel outside [0, 1] comes out as NaN. A plan on the CPU is always validated
-            (:meth:`Plan.validate`).
+        TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. A plan
+            on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside of [0, 1], NaN too,
+            are a ValueError with their number and range. On CUDA, where no call waits for the device, they come out as
+            NaN (0 in uint8), and the error is raised by a later call on that device, once the kernel has run, or by
+            :func:`prime_dali.check_pixels`. Compiled code raises the same; the replay of a CUDA graph raises nothing
+            itself, but what it meets is raised in these two ways.
     """
     if not isinstance(images, torch.Tensor):
         raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
@@ -202,8 +197,6 @@ def apply(
     if single and plan.views != 1:
         raise ValueError(f"plan: expected one view for a [3, H, W] image, got {plan.views}")
     dtype, means, scales = output_format(images.dtype, out_dtype, mean, std)
-    if readable(images) and images.dtype.is_floating_point and images.numel():
-        _arguments.unit_range("images", *(float(v) for v in torch.aminmax(images)))
     if channels_last is None:
         strides = batch.stride()
         channels_last = not batch.is_contiguous() and strides[1] < strides[3]
@@ -229,6 +222,12 @@ def apply(
             f"prime_dali: no memory for {plan.rows.shape[0]} images on {images.device}"
         ) from None
     return out[0] if single else out
+
+
+def check_pixels(device: int) -> None:
+    """:func:`prime_dali.check_pixels` for torch; -1: all devices in use."""
+    if HAS_CUDA:
+        torch.ops.prime_dali.check_pixels(device)
 
 
 def check_dtype(argument: str, dtype: Any) -> None:

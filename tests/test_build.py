@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -50,3 +54,73 @@ def test_build_without_cuda(tmp_path: Path) -> None:
     assert "warning:" not in done.stdout
     built = {p.name.split(".")[0] for p in (tmp_path / "lib").rglob("*.so")}
     assert built == {"_arrays", "_torch"}
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    """setup.py as a module that sets nothing up."""
+    spec = importlib.util.spec_from_file_location("prime_dali_setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIME_DALI_CUDA", "0")
+        patch.setattr("setuptools.setup", lambda **_: None)
+        patch.setitem(sys.modules, spec.name, module)  # dataclasses look there
+        spec.loader.exec_module(module)
+    return module
+
+
+def test_architectures_are_sorted(script: ModuleType) -> None:
+    """PTX of the last one is what newer GPUs run."""
+    known = ["75", "80", "90", "100", "120"]
+    assert script.chosen_architectures("90;80", known) == ("80", "90")
+    assert script.chosen_architectures("100; 8.0;90;80;", known) == ("80", "90", "100")
+    for wanted, got in (("80;70;60", "got 60 70"), (" ; ", "got ' ; '")):
+        with pytest.raises(SystemExit, match=f"PRIME_DALI_CUDA_ARCHS: expected some of 75 80 90 100 120, {got}"):
+            script.chosen_architectures(wanted, known)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other architectures have one instruction set here")
+def test_instructions_that_the_processor_lacks_are_named(tmp_path: Path) -> None:
+    """Compiled for more than any processor here may have; asked by code that is compiled for none of it."""
+    cpu = ROOT / "csrc/cpu"
+    (tmp_path / "main.cpp").write_text(
+        f'#include <cstdio>\n#include "{cpu}/cpu.h"\n'
+        "int main() {\n"
+        '  for (const char* const* name = prime::kCompiledFor; *name; ++name) std::printf("%s ", *name);\n'
+        '  std::printf("\\n%s\\n", prime::missing_instructions().c_str());\n'
+        "}\n"
+    )
+    compiler = os.environ.get("CXX", "c++")
+    for source, flags in ((cpu / "instructions.cpp", ["-march=skylake-avx512"]), (cpu / "supported.cpp", []),
+                          (tmp_path / "main.cpp", [])):  # fmt: skip
+        subprocess.run([compiler, "-std=c++17", *flags, "-c", source], cwd=tmp_path, check=True)
+    subprocess.run([compiler, "instructions.o", "supported.o", "main.o", "-o", "main"], cwd=tmp_path, check=True)
+    wanted, missing = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )[:2]
+    assert {"AVX2", "FMA", "F16C", "AVX512F"} <= set(wanted.split())
+    flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    assert flags is not None
+    names = {"LZCNT": "abm", "SSE4.2": "sse4_2"}  # as the kernel has them
+    lacks = [name for name in wanted.split() if names.get(name, name.lower()) not in flags[1].split()]
+    assert missing == ", ".join(lacks)
+
+
+def test_a_processor_that_lacks_instructions_is_refused_by_every_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is loaded that would run them; the DALI interface imports that of arrays."""
+    from prime_dali import _arrays
+
+    monkeypatch.setattr(_arrays, "missing_instructions", lambda: "AVX2, FMA")
+    for name in ("arrays", "torch_ops", "dali/native"):
+        found = importlib.util.spec_from_file_location(
+            f"prime_dali.{name.replace('/', '.')}_", ROOT / f"prime_dali/{name}.py"
+        )
+        assert found is not None
+        assert found.loader is not None
+        monkeypatch.setattr("torch.ops.load_library", lambda _: pytest.fail("the library was loaded"), raising=False)
+        if name == "dali/native":
+            pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+        with pytest.raises(ImportError, match="prime_dali: this processor lacks AVX2, FMA, which this build"):
+            found.loader.exec_module(importlib.util.module_from_spec(found))

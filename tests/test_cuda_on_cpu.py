@@ -5,10 +5,13 @@ No GPU needed, so every change of csrc/cuda is tested everywhere; on a GPU the o
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import itertools
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,19 @@ import pytest
 import torch
 from conftest import count_beyond, make_images
 from test_core_checks import BAD_APPLIES, BAD_SAMPLES, apply_arguments, sample_arguments
-from test_primitives import DRIFT, EIGHT_BIT, FLOAT, SHIFTED, SIZES, SLOTS, check_each_slot, rounded_reference
+from test_primitives import (
+    DRIFT,
+    EIGHT_BIT,
+    FLOAT,
+    SHIFTED,
+    SIZES,
+    SLOTS,
+    check_each_slot,
+    check_every_order,
+    rounded_reference,
+)
 
-from prime_dali import Plan, arrays, preset, reference, sample
+from prime_dali import Plan, _arguments, arrays, preset, reference, sample
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,9 +69,10 @@ def cuda(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def apply(
     cuda: Any, images: np.ndarray, plan: Plan, out_dtype: type = np.float32, flip: np.ndarray | None = None,
-    layout: str = "NCHW", mean: tuple[float, ...] = (), scale: tuple[float, ...] = (), workspace: int | None = None,
+    layout: str = "NCHW", mean: tuple[float, ...] = (), scale: tuple[float, ...] = (), workspace: float | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Images [N, 3, H, W] augmented; ``layout`` is that of the memory, ``workspace`` its bytes if not what it wants."""
+    """Images [N, 3, H, W] augmented; ``layout`` is that of the memory, ``workspace`` its bytes if not what it wants,
+    or, as a float, a share of that."""
     count, _, height, width = images.shape
     rows = np.ascontiguousarray(plan.rows)
     shape = (plan.views * count, 3, height, width)
@@ -68,7 +82,7 @@ def apply(
     else:
         out = np.full(shape, 77, out_dtype)
     arguments = arrays._apply_arguments(images, "NCHW", out, "NCHW", plan, rows, flip, mean, scale)
-    size = cuda.workspace_bytes(arguments) if workspace is None else workspace
+    size = workspace if isinstance(workspace, int) else int(cuda.workspace_bytes(arguments) * (workspace or 1))
     memory = np.full(size + 256, 0xFF, np.uint8)  # NaN, should anything be read before it is written
     address = memory.ctypes.data + -memory.ctypes.data % 256  # allocators of GPU memory align
     cuda.apply({**arguments, "workspace": address, "workspace_bytes": size, "stream": 0})
@@ -92,6 +106,11 @@ def test_each_slot_of_a_chain(cuda: Any) -> None:
     plan = sample(config, np.arange(2), size=size, seed=1)
     images = make_images(2, *size)
     check_each_slot(lambda prefix: apply(cuda, images.numpy(), prefix).astype(np.float64), images, plan, "cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_every_order(dtype: torch.dtype, cuda: Any) -> None:
+    check_every_order(lambda images, plan: apply(cuda, images.numpy(), plan).astype(np.float64), dtype, "cuda")
 
 
 @pytest.mark.parametrize(("name", "size"), [("imagenet", (61, 90)), ("cifar", (32, 32))])
@@ -180,6 +199,53 @@ def test_shifts_of_any_size(pixels: float, size: tuple[int, int], cuda: Any) -> 
     assert count_beyond(apply(cuda, images.numpy(), plan), reference.apply(images, plan), SHIFTED["cuda"]) == 0
 
 
+@pytest.mark.parametrize("size", [(224, 224), (61, 90)])
+@pytest.mark.parametrize("cut", [20, 84, 500])
+def test_half_precision_is_ample_for_small_shifts(cut: int, size: tuple[int, int], cuda: Any) -> None:
+    """What csrc/cuda/fields.cu rounds, rounded here: coefficients, sines and half products to half precision, shifts to
+    16-bit codes; of the largest shifts for which the kernels do that."""
+    strength = 0.599 / max(size) / np.sqrt(0.3927 * np.log(cut))
+    coarse, unit = cuda.kept(*size, strength, cut)
+    assert coarse
+    assert not cuda.kept(*size, 1.01 * strength, cut)[0]
+    [slot] = Plan.build([[[("spatial", strength, cut)]]], size=size, seed=1).materialize()
+
+    def half(x: np.ndarray) -> np.ndarray:
+        return x.astype(np.float16).astype(np.float64)
+
+    rows, columns = slot.coefficients.shape[1:]
+    sine_y, sine_x = (
+        half(np.sin(np.pi * np.outer(np.arange(side), np.arange(1, modes + 1)) / (side - 1)))
+        for side, modes in zip(size, (rows, columns), strict=True)
+    )
+    pixels = strength * np.array(size)[:, None, None]
+    codes = np.round(pixels * (sine_y @ half(half(slot.coefficients) @ sine_x.T)) / unit)
+    assert np.abs(codes).max() < 32768 / 2
+    error = codes * unit - reference.displacement(slot, *size)
+    assert 1e-6 < np.sqrt(np.mean(error**2)) < 3e-4
+    assert np.abs(error).max() < 1.5e-3
+
+
+@pytest.mark.parametrize("cut", [2, 3, 5, 9, 20, 60, 150])
+def test_codes_of_shifts_are_wide_enough(cut: int, cuda: Any) -> None:
+    """They reach 8.4 standard deviations of the pixel that moves most, and not much further than they must."""
+    modes = np.arange(1, cut + 1)
+    square = modes[:, None] ** 2 + modes**2
+    sines = np.sin(np.pi * np.outer(np.linspace(0, 1, 181), modes)) ** 2
+    deviation = np.sqrt((sines @ np.where(square <= cut**2 + cut, 1 / square, 0) @ sines.T).max())
+    units = set()
+    for pixels in np.geomspace(0.01, 30, 60):
+        _, unit = cuda.kept(100, 50, pixels / 100, cut)
+        units.add(unit)
+        if unit == 1:  # no codes, but floats
+            assert 8.4 * pixels * deviation > 32768 / 512 / 2
+            continue
+        assert np.log2(unit) % 1 == 0
+        assert 8.4 * pixels * deviation <= 32768 * unit
+        assert 32768 * unit <= max(1.0, 4 * 8.4 * pixels * deviation)
+    assert {2.0**-15, 2.0**-9, 1.0} <= units
+
+
 @pytest.mark.parametrize("filter_size", [1, 5, 7])
 def test_filter_sizes(filter_size: int, cuda: Any) -> None:
     plan = Plan.build([[[("spectral", 1.0 / filter_size)]]], size=(20, 33), filter_size=filter_size)
@@ -195,10 +261,94 @@ def test_plans_that_no_draw_could_make(cuda: Any) -> None:
     assert np.isnan(out[1]).all()
     assert not np.isnan(out[0]).any()
     assert (apply(cuda, images, plan, np.uint8)[1] == 0).all()
-    images[0, 1, 3, 4] = 2.0
-    out = apply(cuda, images, plan)
-    assert np.isnan(out[0, 1, 3, 4])
-    assert np.isnan(out[0]).sum() == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("room", [1.0, 0.8, 0.4])  # all at once; in two rounds; in chunks of that
+def test_pixels_out_of_range_are_told_of_by_the_next_call(room: float, dtype: type, cuda: Any) -> None:
+    edge = np.float32(_arguments.PIXEL_TOLERANCE)
+    images = make_images(5, 20, 23).numpy().astype(dtype)
+    plan = sample("cifar", np.arange(5), size=(20, 23), view=("clean", 0))
+    images[0, 0, 0, :2] = -edge, 1 + 2.0**-10  # rounding
+    clean = apply(cuda, images, plan, workspace=room)
+    assert np.array_equal(clean, apply(cuda, images.clip(0, 1), plan))
+    bad = images.copy()
+    bad[1, 2, 19, 22], bad[4, 0, 0, 0], bad[4, 1, 3, 4] = 1.5, np.nan, -0.25
+    wrong = ~((bad >= -edge) & (bad <= 1 + edge))
+    assert wrong.sum() == 3
+    for layout in ("NCHW", "NHWC"):
+        out = apply(cuda, bad, plan, workspace=room, layout=layout)
+        assert np.array_equal(np.isnan(out[:5]), wrong)
+        with pytest.raises(
+            ValueError, match=r"^array: .* got 3 outside, -0.25 to 1.5 and NaN, in an earlier call on cuda:0"
+        ):
+            apply(cuda, images, plan, workspace=room)
+        assert np.array_equal(apply(cuda, images, plan, workspace=room), clean)
+    assert not apply(cuda, bad, plan, np.uint8, workspace=room)[:5][wrong].any()
+    with pytest.raises(ValueError, match=r"got 3 outside, -0.25 to 1.5 and NaN, in an earlier call"):
+        cuda.check_pixels(-1)
+    cuda.check_pixels(-1)
+    apply(cuda, make_images(5, 20, 23, torch.uint8).numpy(), plan)
+
+
+def test_devices_are_told_of_apart(cuda: Any) -> None:
+    device = ctypes.c_int.in_dll(ctypes.CDLL(cuda.__file__), "emulated_device")
+    images, plan = make_images(1, 8, 8).numpy(), sample("cifar", np.arange(1), size=(8, 8))
+    try:
+        device.value = 1
+        apply(cuda, images + 2, plan)
+        device.value = 0
+        apply(cuda, images, plan)
+        cuda.check_pixels(0)
+        with pytest.raises(ValueError, match=r"got 192 outside, 2 to 3, in an earlier call on cuda:1"):
+            cuda.check_pixels(-1)
+        assert device.value == 0
+    finally:
+        device.value = 0
+
+
+def test_the_result_of_every_call_of_cuda_is_looked_at(cuda: Any) -> None:
+    """Each of them fails once, and is told of; when there are no more, the images are right."""
+    library = ctypes.CDLL(cuda.__file__)
+    device = ctypes.c_int.in_dll(library, "emulated_device")
+    left = ctypes.c_int.in_dll(library, "emulated_calls_until_failure")
+    images = make_images(3, 8, 8).numpy()
+    plan = Plan.build([[[("spatial", 0.2, 3)] * 2]] * 3, size=(8, 8))
+    index = np.arange(3)
+    rows = np.empty_like(sample("imagenet", index, size=(8, 8)).rows)
+    whole = apply(cuda, images, plan)
+
+    def failures(call: Callable[[], object]) -> int:
+        for number in itertools.count(1):
+            left.value = number
+            failed = ""
+            try:
+                call()
+            except RuntimeError as error:
+                failed = str(error)
+            reached, left.value = left.value == 0, 0
+            assert failed == ("prime_dali: CUDA error: as the test wants" if reached else ""), number
+            if not reached:
+                return number - 1
+        raise AssertionError
+
+    try:
+        device.value = 7  # a new one: with the calls that its first one needs
+        assert failures(lambda: apply(cuda, images, plan)) >= 9
+        assert failures(lambda: apply(cuda, images, plan, workspace=0.5)) > 20  # two rounds, several chunks
+        assert failures(lambda: draw(cuda, rows, index, (8, 8), [0])) > 0
+        assert failures(lambda: cuda.check_pixels(7)) == 4  # this device, that one, a wait, and back
+        assert np.array_equal(apply(cuda, images, plan), whole)
+    finally:
+        device.value = 0
+
+
+def draw(cuda: Any, rows: np.ndarray, index: np.ndarray, size: tuple[int, int], views: list[int]) -> None:
+    epoch = np.zeros((), np.int64)
+    cuda.sample({
+        "law": preset("imagenet").law(*size), "views": views, "seed": 5, "images": len(index),
+        "index": index.ctypes.data, "epoch": epoch.ctypes.data, "epoch_step": 0, "plan": rows.ctypes.data, "stream": 0,
+    })  # fmt: skip
 
 
 def test_the_core_checks_what_it_is_given(cuda: Any) -> None:
@@ -214,11 +364,8 @@ def test_the_core_checks_what_it_is_given(cuda: Any) -> None:
 
 
 def test_sample_draws_the_plan_of_the_cpu(cuda: Any) -> None:
-    index, epoch = np.arange(40), np.zeros((), np.int64)
+    index = np.arange(40)
     host = sample("imagenet", index, size=(50, 71), seed=5, view=("clean", 0, 3))
     rows = np.empty_like(host.rows)
-    cuda.sample({
-        "law": preset("imagenet").law(50, 71), "views": [-1, 0, 3], "seed": 5, "images": 40, "index": index.ctypes.data,
-        "epoch": epoch.ctypes.data, "epoch_step": 0, "plan": rows.ctypes.data, "stream": 0,
-    })  # fmt: skip
+    draw(cuda, rows, index, (50, 71), [-1, 0, 3])
     assert np.array_equal(rows, host.rows)

@@ -10,7 +10,7 @@ namespace prime {
 
 PYBIND11_MODULE(_arrays, m) {
   m.attr("compiler") = __VERSION__;
-  m.def("cpu_supported", &cpu_supported);
+  m.def("missing_instructions", &missing_instructions);
   m.def("philox", [](std::vector<uint32_t> counter, std::vector<uint32_t> key) {
     const Block<uint32_t> b =
         philox<uint32_t>({counter.at(0), counter.at(1), counter.at(2), counter.at(3)}, key.at(0), key.at(1));
@@ -38,8 +38,12 @@ PYBIND11_MODULE(_arrays, m) {
   m.def("apply", [](const py::dict& d) {
     const ApplyArgs args = apply_args(d);
     const int threads = d["threads"].cast<int>();
-    py::gil_scoped_release release;
-    apply_cpu(args, threads);
+    BadPixels bad;
+    {
+      py::gil_scoped_release release;
+      bad = apply_cpu(args, threads);
+    }
+    if (bad.values) throw py::value_error(pixel_error("array", bad));
   });
 }
 

@@ -46,21 +46,38 @@ void each_value(const ApplyArgs& a, Strides s, F f) {
     }
 }
 
-void read_image(const ApplyArgs& a, int64_t image, float* __restrict x) {
+// Calls f(flat index, value) for every value of an image, bytes over 255.
+template <class F>
+void each_input(const ApplyArgs& a, int64_t image, F f) {
   const int64_t offset = image * a.in_strides.n;
   const auto read = [&](auto* base, auto convert) {
     const auto* p = base + offset;
-    each_value(a, a.in_strides, [=](int64_t i, int64_t at, int) { x[i] = convert(p[at]); });
+    each_value(a, a.in_strides, [&f, p, convert](int64_t i, int64_t at, int) { f(i, convert(p[at])); });
   };
   switch (a.in_type) {
     case DType::u8:
       return read(static_cast<const uint8_t*>(a.in), [](uint8_t v) { return static_cast<float>(v) / 255.f; });
-    case DType::f16:
-      return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return checked(half_to_float(v)); });
-    case DType::bf16:
-      return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return checked(bf16_to_float(v)); });
-    case DType::f32: return read(static_cast<const float*>(a.in), [](float v) { return checked(v); });
+    case DType::f16: return read(static_cast<const uint16_t*>(a.in), half_to_float);
+    case DType::bf16: return read(static_cast<const uint16_t*>(a.in), bf16_to_float);
+    case DType::f32: return read(static_cast<const float*>(a.in), [](float v) { return v; });
   }
+}
+
+// Values that are no pixels become NaN.
+void read_image(const ApplyArgs& a, int64_t image, float* __restrict x) {
+  if (a.in_type == DType::u8) return each_input(a, image, [x](int64_t i, float v) { x[i] = v; });
+  each_input(a, image, [x](int64_t i, float v) { x[i] = checked(v); });
+}
+
+// Everything in the input that is no pixel, once a first one has been met.
+BadPixels bad_pixels(const ApplyArgs& a) {
+  BadPixels bad{};
+  for (int64_t image = 0; image < a.images; ++image)
+    each_input(a, image, [&bad](int64_t, float v) {
+      const float pixel = checked(v);
+      if (pixel != pixel) bad.add(v);
+    });
+  return bad;
 }
 
 void write_image(const ApplyArgs& a, int64_t row, const float* __restrict y) {
@@ -116,12 +133,15 @@ struct Worker {
     return src;
   }
 
-  void run(int64_t row) {
+  // False if a value of the image is no pixel.
+  bool run(int64_t row) {
     const Row<const int32_t> plan{args.plan + row * row_words(args.chains, args.depth), args.chains, args.depth};
     const float* __restrict x = clean.get();
     float* __restrict y = mixed.get();
     read_image(args, row % args.images, clean.get());
-    std::copy(x, x + values, y);
+    int bad = 0;
+    for (int64_t i = 0; i < values; ++i) y[i] = x[i], bad |= x[i] != x[i];
+    if (bad) return false;
     for (int chain = 0; chain < args.chains; ++chain) {
       const float weight = plan.weight(chain + 1);
       if (weight == 0.f) continue;
@@ -130,6 +150,7 @@ struct Worker {
       for (int64_t i = 0; i < values; ++i) y[i] = fma(weight, end[i] - x[i], y[i]);
     }
     write_image(args, row, y);
+    return true;
   }
 };
 
@@ -157,7 +178,7 @@ void on_threads(int64_t threads, F work) {
 
 }  // namespace
 
-void apply_cpu(const ApplyArgs& args, int threads) {
+BadPixels apply_cpu(const ApplyArgs& args, int threads) {
   check(args);
   check_rows(args.plan, args.rows, args);
   const SineTable rows(modes(args.max_cut, args.height), args.height);
@@ -165,10 +186,13 @@ void apply_cpu(const ApplyArgs& args, int threads) {
       args.height == args.width ? SineTable() : SineTable(modes(args.max_cut, args.width), args.width);
   const Geometry geometry{args.height, args.width, &rows, args.height == args.width ? &rows : &other};
   std::atomic<int64_t> next{0};
+  std::atomic<bool> good{true};
   on_threads(std::min<int64_t>(threads, args.rows), [&] {
     Worker worker(args, geometry);
-    for (int64_t row; (row = next++) < args.rows;) worker.run(row);
+    for (int64_t row; good && (row = next++) < args.rows;)
+      if (!worker.run(row)) good = false;
   });
+  return good ? BadPixels{} : bad_pixels(args);
 }
 
 }  // namespace prime

@@ -3,16 +3,21 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "../core/image.h"
 
 namespace prime {
 
-// True where this processor can run the back end as it was compiled (by default on x86-64: with AVX2, FMA and F16C).
-bool cpu_supported();
+// The instruction sets that the back end was compiled for (by default on x86-64 those of x86-64-v3: AVX2, FMA, F16C,
+// ...) and this processor lacks, with commas. Nothing else here may be called unless that is empty.
+std::string missing_instructions();
+extern const char* const kCompiledFor[];  // ends with null
 
 void sample_cpu(const SampleArgs& args);
-void apply_cpu(const ApplyArgs& args, int threads);
+
+// What of the input is no pixel: then the output is not to be used.
+BadPixels apply_cpu(const ApplyArgs& args, int threads);
 
 // ---- between the files of this folder ----
 

@@ -3,20 +3,6 @@
 
 namespace prime {
 
-bool cpu_supported() {
-  bool all = true;
-#if defined(__AVX2__)
-  all = all && __builtin_cpu_supports("avx2");
-#endif
-#if defined(__FMA__)
-  all = all && __builtin_cpu_supports("fma");
-#endif
-#if defined(__AVX512F__)
-  all = all && __builtin_cpu_supports("avx512f");
-#endif
-  return all;
-}
-
 void sample_cpu(const SampleArgs& a) {
   check(a);
   check_epochs(a);

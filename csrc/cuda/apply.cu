@@ -221,11 +221,23 @@ __device__ __forceinline__ void mix_view(const Work& w, int image, int view, Tab
   }
 }
 
+// Tells the host what of a chunk's float images is no pixel: one thread a chunk, mostly of nothing.
+__device__ __forceinline__ void tell_host(const Work& w) {
+  const BadPixels found = *w.bad;
+  BadPixels* host = w.args.bad;
+  if (found.values == 0 || !host) return;
+  atomicMax(&host->any_nan, found.any_nan);
+  atomicMax(&host->below, found.below), atomicMax(&host->above, found.above);
+  __threadfence_system();
+  atomicAdd(&host->values, found.values);  // the last: the host looks at nothing else while this is 0
+}
+
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 8) final_kernel(Work w, Writing writing) {
   __shared__ __align__(16) Table table;
   __shared__ Mix mix;
   after_last_kernel();
+  if (w.round == 0 && w.args.in_type != DType::u8 && blockIdx.x + blockIdx.y + threadIdx.x == 0) tell_host(w);
   const int split = w.in_first_round(), end = w.round == 0 ? split : w.images;
   for (int image = (w.round == 0 ? 0 : split) + blockIdx.y; image < end; image += gridDim.y)
     for (int view = 0; view < w.views; ++view) mix_view<k3x3>(w, image, view, table, mix, writing);
@@ -243,7 +255,7 @@ template <bool k3x3>
 cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream) {
   const int64_t threads = static_cast<int64_t>(w.pairs) * ((w.args.height + kRows - 1) / kRows);
   const unsigned blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);  // of one image
-  begin(w, first, stream);
+  if (const cudaError_t error = begin(w, first, stream)) return error;
   for (int round = 0; round < w.rounds; ++round) {
     const Work here = w.in_round(round);
     // A second round is mostly empty: few blocks.
@@ -251,13 +263,16 @@ cudaError_t run(const Work& w, bool first, Writing writing, cudaStream_t stream)
       return dim3(blocks, std::min<unsigned>(count, w.processors * of_a_processor / blocks + 1));
     };
     const int few = 2;
-    if (w.args.max_cut > 0) fields(here, stream);
+    if (w.args.max_cut > 0)
+      if (const cudaError_t error = fields(here, stream)) return error;
     for (int number = 0; number + 1 < w.args.depth; ++number)
-      launch(pass_kernel<k3x3>, at_most(w.units(), round == 0 ? 64 : few), kThreads, stream, here, number);
-    launch(final_kernel<k3x3>, round == 0 ? dim3(blocks, w.images) : at_most(w.images, few), kThreads, stream, here,
-           writing);
+      if (const cudaError_t error =
+              launch(pass_kernel<k3x3>, at_most(w.units(), round == 0 ? 64 : few), kThreads, stream, here, number))
+        return error;
+    const dim3 all = round == 0 ? dim3(blocks, w.images) : at_most(w.images, few);
+    if (const cudaError_t error = launch(final_kernel<k3x3>, all, kThreads, stream, here, writing)) return error;
   }
-  return cudaGetLastError();
+  return cudaSuccess;
 }
 
 }  // namespace

@@ -18,36 +18,16 @@ __constant__ float kW[5][5] = {
 __constant__ float kU[5][5] = {
     {2, 0, 0, 0, 0}, {0, 4, 0, 0, 0}, {-2, 0, 8, 0, 0}, {0, -8, 0, 16, 0}, {2, 0, -24, 0, 32}};
 
-// How a displacement field is kept.
-struct Kept {
-  bool coarse;  // half precision suffices
-  float unit;   // see Field
-  __device__ Kept(const ApplyArgs& a, Slot s) {
-    // Variance of a shift along one axis, in units of `pixels`: the variances 1 / (i^2 + j^2) over a quarter disc,
-    // times the mean of the squared sines. Where that makes 0.6 pixels, factors in half precision leave shifts off by
-    // 2e-4, and the largest by 1e-3 (test_half_precision_is_ample_for_small_shifts).
-    const float pixels = s.strength * static_cast<float>(a.height > a.width ? a.height : a.width);
-    const float variance = 0.3927f * logf(static_cast<float>(s.last));
-    coarse = pixels * sqrtf(variance) <= 0.6f;
-    // No pixel's variance is larger than that and 0.5, and little less than that and 0.2. So codes reach 8.4 standard
-    // deviations of the pixel that moves most, or up to twice as far, for the unit is a power of two; beyond is one
-    // shift of 1e16 at worst (test_codes_of_shifts_are_wide_enough). They are off by half a unit: 6e-5 pixels for most
-    // fields, 1e-3 at most.
-    const float least = 1.f / 32768.f, most = 1.f / 512.f;
-    const float unit_wanted = fmaxf(8.f * pixels * sqrtf(variance + 0.5f) * least, least);
-    const float code_unit = from_bits((bits(unit_wanted) + 0x7fffff) & 0x7f800000);
-    unit = code_unit <= most ? code_unit : kWide;
-  }
-  __device__ int planes() const { return unit == kWide ? 2 : 1; }  // of code_bytes() each
-};
+// Of code_bytes() each, for a field's shifts.
+__device__ int planes(const ApplyArgs& a, Slot s) { return Kept(a.height, a.width, s).unit == kWide ? 2 : 1; }
 
 // The order of fields, and where they are, is no part of the result.
 __device__ int add_field(const Work& round, int unit, int j, Slot s) {
   const ApplyArgs& a = round.args;
-  const Kept kept(a, s);
+  const Kept kept(a.height, a.width, s);
   const int ky = parity_pad(modes(s.last, a.height));
   const bool fits = int64_t(16) * round.tiles_x * 2 * ky <= round.half_words;
-  char* shift = round.pool + atomicAdd(round.counts + kShifts, kept.planes()) * round.code_bytes();
+  char* shift = round.pool + atomicAdd(round.counts + kShifts, planes(a, s)) * round.code_bytes();
   const int at = atomicAdd(round.counts + kFields, 1);
   const Stream stream = round.plan(unit / a.chains).stream();
   const int chain = unit % a.chains, split = !kept.coarse && fits;
@@ -74,7 +54,6 @@ __device__ int tabulated(const Work& w, SlotAt slot) {
   int slots = 0;
   for (int j = 0; j < w.args.depth; ++j) {
     const int primitive = slot(j).primitive;
-    if (primitive == kNoise) return 0;
     if (primitive == kColor)
       slots = j + 1;
     else if (primitive != kIdentity)
@@ -98,17 +77,16 @@ __device__ int passes_of(const Work& w, SlotAt slot) {
 // Of so many passes, the images between them that are kept at a time.
 __device__ int images_between(int passes) { return min(max(passes - 1, 0), 2); }
 
-// For two rounds: how many images the first one takes, by one block; and counts from zero.
+// For two rounds: how many images the first one takes, by one block.
 __device__ void admit_role(const Work& w) {
-  __shared__ int planes[kBegin], fields[kBegin], between[kBegin];  // by image
+  __shared__ int shifts[kBegin], fields[kBegin], between[kBegin];  // by image; shifts: planes()
   __shared__ int64_t sums[kWarps];
   __shared__ int fit;
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, chains = w.args.chains;
-  for (int i = thread; i < w.rounds * w.counters(); i += kBegin) w.counts[i] = 0;
   if (thread == 0) fit = 0;
   int64_t before = 0;
   for (int first = 0; first < w.images; first += kBegin) {
-    planes[thread] = fields[thread] = between[thread] = 0;
+    shifts[thread] = fields[thread] = between[thread] = 0;
     __syncthreads();
     const int here = min(kBegin, w.images - first);
     for (int i = thread; i < here * w.views * chains; i += kBegin) {  // a thread a chain
@@ -117,14 +95,14 @@ __device__ void admit_role(const Work& w) {
       const auto slot = [&](int j) { return slot_of(w, unit, j); };
       for (int j = 0; j < w.args.depth; ++j) {
         const Slot s = slot(j);
-        if (s.primitive == kSpatial) atomicAdd(planes + image, Kept(w.args, s).planes()), atomicAdd(fields + image, 1);
+        if (s.primitive == kSpatial) atomicAdd(shifts + image, planes(w.args, s)), atomicAdd(fields + image, 1);
       }
       atomicAdd(between + image, images_between(passes_of(w, slot)));
     }
     __syncthreads();
     // Bytes of the pool that the images need, up to this one.
     int64_t sum =
-        planes[thread] * w.code_bytes() + max(fields[thread] * w.half_bytes(), between[thread] * w.image_bytes());
+        shifts[thread] * w.code_bytes() + max(fields[thread] * w.half_bytes(), between[thread] * w.image_bytes());
     for (int step = 1; step < 32; step *= 2) {
       const int64_t other = __shfl_sync(0xffffffff, sum, lane < step ? lane : lane - step);
       if (lane >= step) sum += other;
@@ -308,7 +286,24 @@ __host__ __device__ __forceinline__ int pack_blocks(const Work& w) {
   return (w.pitch / 4 * ((w.args.height + 1) / 2) + kBegin - 1) / kBegin;
 }
 
-// Values that are no number have become NaN in load(); here they are 0, and the output gets its NaN from the image
+// Adds values of four pixels in each of some rows that are no pixels to Work::bad; rarely run.
+__device__ void add_bad(const Work& w, int64_t from, int x, int rows) {
+  const ApplyArgs& a = w.args;
+  const Strides s = a.in_strides;
+  BadPixels bad{};
+#pragma unroll 1
+  for (int i = 0; i < 12 * rows; ++i) {
+    const int row = i / 12, column = x + i / 3 % 4, c = i % 3;
+    if (column >= a.width) continue;
+    const float v = load_unchecked(a, from + row * s.h + c * s.c + column * s.w), pixel = checked(v);
+    if (pixel != pixel) bad.add(v);
+  }
+  atomicAdd(&w.bad->values, bad.values);
+  atomicMax(&w.bad->any_nan, bad.any_nan);
+  atomicMax(&w.bad->below, bad.below), atomicMax(&w.bad->above, bad.above);
+}
+
+// Values that are no pixels have become NaN in load(); here they are 0, and the output gets its NaN from the image
 // itself.
 __device__ void pack_role(const Work& w, int image, int block, Reading reading) {
   const ApplyArgs& a = w.args;
@@ -325,6 +320,7 @@ __device__ void pack_role(const Work& w, int image, int block, Reading reading) 
   };
   uint2 pixel[4];
   if (reading == Reading::single) {
+    bool bad = false;
 #pragma unroll 1
     for (int row = 0; row <= two; ++row) {
 #pragma unroll
@@ -332,11 +328,16 @@ __device__ void pack_role(const Work& w, int image, int block, Reading reading) 
         float v[3] = {};
         if (x + i < a.width)
 #pragma unroll
-          for (int c = 0; c < 3; ++c) v[c] = __saturatef(load(a, from + row * s.h + c * s.c + (x + i) * s.w));
+          for (int c = 0; c < 3; ++c) {
+            v[c] = load(a, from + row * s.h + c * s.c + (x + i) * s.w);
+            bad |= v[c] != v[c];
+            v[c] = __saturatef(v[c]);
+          }
         pixel[i] = encode(v);
       }
       write(row, pixel);
     }
+    if (bad) add_bad(w, from, x, 1 + two);
     return;
   }
   const bool planes = reading == Reading::planes;
@@ -421,7 +422,7 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Roles roles) {
 
 }  // namespace
 
-void begin(const Work& w, bool first, cudaStream_t stream) {
+cudaError_t begin(const Work& w, bool first, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return static_cast<unsigned>((threads + kBegin - 1) / kBegin); };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
   const unsigned chains = kBegin / w.args.depth;  // of a block
@@ -433,12 +434,13 @@ void begin(const Work& w, bool first, cudaStream_t stream) {
               static_cast<unsigned>(w.images * pack_blocks(w)),
               first ? blocks(sines) : 0,
               reading_of(w.args)};
-  if (w.rounds == 1)
-    cudaMemsetAsync(w.counts, 0, w.counters() * sizeof(int), stream);
-  else
-    roles.admit = 1, roles.program = 0;
-  launch(begin_kernel, roles.blocks(), kBegin, stream, w, roles);
-  if (w.rounds == 2) launch(begin_kernel, program, kBegin, stream, w, Roles{0, program});  // after admit_role()
+  const char* zeros = reinterpret_cast<const char*>(w.counts + w.rounds * w.counters());
+  const size_t bytes = zeros - reinterpret_cast<const char*>(w.bad);
+  if (const cudaError_t error = cudaMemsetAsync(w.bad, 0, bytes, stream)) return error;
+  if (w.rounds == 2) roles.admit = 1, roles.program = 0;
+  const cudaError_t error = launch(begin_kernel, roles.blocks(), kBegin, stream, w, roles);
+  if (error || w.rounds == 1) return error;
+  return launch(begin_kernel, program, kBegin, stream, w, Roles{0, program});  // after admit_role()
 }
 
 }  // namespace prime

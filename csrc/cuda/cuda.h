@@ -1,5 +1,5 @@
-// The CUDA back end: plain pointers, a stream, a workspace from the caller's allocator. Nothing here waits for the GPU,
-// allocates, or keeps state, so every call can be captured in a CUDA graph.
+// The CUDA back end: plain pointers, a stream, a workspace from the caller's allocator. sample_cuda() and apply_cuda()
+// neither wait for the GPU nor allocate nor keep state, so every call can be captured in a CUDA graph.
 #pragma once
 #include <cstddef>
 
@@ -16,6 +16,20 @@ int apply_cuda(const ApplyArgs& args, void* workspace, size_t workspace_bytes, v
 // What apply_cuda wants: enough for the whole batch, or for as many images as kWorkspace (work.cuh) can hold, but one
 // at least.
 size_t workspace_bytes(const ApplyArgs& args);
+
+// Memory for ApplyArgs::bad, all zeros, which host and GPU see by one address. A kernel adds to it what it meets, also
+// when a graph is replayed, and nobody waits: take() of csrc/arguments.h tells what has arrived. May be called while a
+// stream is captured.
+int new_bad_pixels(BadPixels** made);
+void free_bad_pixels(BadPixels* made);  // once no kernel can add to it any more
+
+// One for each device, the current one at the call, made when it is first asked for and kept until the process ends.
+// `device` is its number. Each interface links a copy of this back end and so has its own.
+int bad_pixels_of_device(BadPixels** shared, int* device);
+
+// Waits for the devices that have one, or for `device` alone if that is not -1, and tells what the first of them that
+// has met any has met.
+int wait_for_bad_pixels(int device, BadPixels& found, int& where);
 
 const char* cuda_error(int code);
 

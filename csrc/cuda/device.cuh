@@ -10,24 +10,32 @@ namespace prime {
 
 // Whether a kernel's blocks may begin as soon as all blocks of the stream's last kernel have begun (programmatic
 // dependent launch): if the GPU can, and code for such GPUs was compiled, for code for older ones would not wait.
-inline bool begins_early() {
-  constexpr int newest = std::max({__CUDA_ARCH_LIST__});
+inline cudaError_t begins_early(bool& early) {
+  constexpr int newest = std::max({__CUDA_ARCH_LIST__});  // setup.py sorts them: also of the PTX for newer GPUs
+  early = false;
+  if (newest < 900) return cudaSuccess;
   int device, major;
-  return newest >= 900 && cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+  if (const cudaError_t error = cudaGetDevice(&device)) return error;
+  if (const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device)) return error;
+  early = major >= 9;
+  return cudaSuccess;
 }
 
 // Launches a kernel, which calls after_last_kernel() before anything else: its blocks may begin early, and the time
-// between two kernels is saved.
+// between two kernels is saved. The result is that of this launch: cudaGetLastError() would take errors that others
+// have still to see.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream, const Arguments&... arguments) {
+[[nodiscard]] cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
+                                 const Arguments&... arguments) {
+  bool begins;
+  if (const cudaError_t error = begins_early(begins)) return error;
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = dim3(threads), config.stream = stream;
-  config.attrs = &early, config.numAttrs = begins_early();
-  cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+  config.attrs = &early, config.numAttrs = begins;
+  return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 
 __device__ __forceinline__ void after_last_kernel() {

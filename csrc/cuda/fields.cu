@@ -361,7 +361,7 @@ __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
 
 }  // namespace
 
-void fields(const Work& w, cudaStream_t stream) {
+cudaError_t fields(const Work& w, cudaStream_t stream) {
   // `across` blocks for a field, and for as many fields at a time as there mostly are, a quarter of all slots; 65,535
   // is CUDA's limit. A second round is mostly empty: few blocks.
   const auto at_a_time = [&](int across, int threads) {
@@ -373,16 +373,14 @@ void fields(const Work& w, cudaStream_t stream) {
       static_cast<int>(w.half_words / (32 * w.tiles_x));  // no split field has more modes; see add_field()
   const int steps = std::max(w.kx, 2 * std::min(w.kx, split < w.ky ? split : w.kx)) / kK;
   const dim3 half_blocks(2 * w.ky / kK, at_a_time(2 * w.ky / kK, half_threads));
-  if (steps <= 8)
-    launch(half_product_kernel<8, true>, half_blocks, half_threads, stream, w);
-  else if (steps <= 16)
-    launch(half_product_kernel<16, true>, half_blocks, half_threads, stream, w);
-  else
-    launch(half_product_kernel<16, false>, half_blocks, half_threads, stream, w);
+  const auto half_product = steps <= 8    ? half_product_kernel<8, true>
+                            : steps <= 16 ? half_product_kernel<16, true>
+                                          : half_product_kernel<16, false>;
+  if (const cudaError_t error = launch(half_product, half_blocks, half_threads, stream, w)) return error;
   const int parts = (w.tiles_y * 32 + kShiftThreads - 1) / kShiftThreads;  // of a column of tiles
   const int shift_threads = 32 * ((w.tiles_y + parts - 1) / parts);
   const dim3 shift_blocks(w.tiles_x, at_a_time(w.tiles_x * parts, shift_threads), parts);
-  launch(shift_kernel, shift_blocks, shift_threads, stream, w);
+  return launch(shift_kernel, shift_blocks, shift_threads, stream, w);
 }
 
 }  // namespace prime

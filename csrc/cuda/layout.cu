@@ -43,6 +43,7 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, int rounds, void* ba
   arena.take(w.tables, a.in_type == DType::u8 ? units : 0);
   arena.take(w.admitted, 1);
   arena.take(w.fields, rounds * spatial);
+  arena.take(w.bad, 1);  // begin() sets this and what follows to zero
   arena.take(w.counts, rounds * w.counters());
   arena.take(w.to_do, rounds * units * (a.depth - 1));
   const int64_t between = units * std::min(a.depth - 1, 2);

@@ -203,8 +203,8 @@ __device__ __forceinline__ void displace(const Source& s, Place o, const uint2* 
         const float left_lower = lower - right_lower, left_upper = upper - right_upper;
 #pragma unroll
         for (int k = 0; k < 3; ++k)
-          v[i][k] = fmaf(right_lower, d.c[k],
-                         fmaf(left_lower, c.c[k], fmaf(right_upper, b.c[k], fmaf(left_upper, a.c[k], -kUp))));
+          v[i][k] = clipped_fma(right_lower, d.c[k],
+                                fmaf(left_lower, c.c[k], fmaf(right_upper, b.c[k], fmaf(left_upper, a.c[k], -kUp))));
       }
       put(row + r, v);
       at_y += 1.f;
@@ -261,7 +261,7 @@ __device__ __forceinline__ void load_table(Table& table, const Pass& pass) {
 
 // A pass of a unit's chain without its pointwise slots.
 template <bool k3x3, int kCount, class Put>
-__device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pass, Put put) {
+__device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pass, const Table& table, Put put) {
   const Source source{pass.source, w.args.height, w.args.width, w.pitch};
   if (pass.op == kSpectral) {
     const float* taps = static_cast<const float*>(pass.operand);
@@ -271,6 +271,8 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
       filter_any<kCount>(source, o, taps, w.args.filter, put);
   } else if (pass.op == kSpatial) {
     displace<kCount>(source, o, static_cast<const uint2*>(pass.operand), pass.unit, put);
+  } else if (pass.op == kColor) {
+    read<kCount>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
   } else {
     read<kCount>(source, o, [](uint2 p, int c) { return nearest(decode(p, c) - 1.f); }, put);
   }
@@ -280,17 +282,13 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
 template <bool k3x3, class Put>
 __device__ __forceinline__ void run_pass(const Work& w, Place o, int unit, const Pass& pass, const Table& table,
                                          Put put) {
-  if (pass.op == kColor) {
-    const Source source{pass.source, w.args.height, w.args.width, w.pitch};
-    return read<kRows>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
-  }
-  if (pass.first == pass.last) return run_first<k3x3, kRows>(w, o, pass, put);
+  if (pass.first == pass.last) return run_first<k3x3, kRows>(w, o, pass, table, put);
   const Step* steps = w.steps + unit * w.args.depth;
 #pragma unroll 1
   for (int row = 0; row < kRows && row < w.args.height - o.y; row += kStrip) {
     const Place here{o.x, o.y + row};
     Patch p;
-    run_first<k3x3, kStrip>(w, here, pass, [&](int r, const Two& v) {
+    run_first<k3x3, kStrip>(w, here, pass, table, [&](int r, const Two& v) {
 #pragma unroll
       for (int i = 0; i < 6; ++i) p.v[r][i / 3][i % 3] = v[i / 3][i % 3];
     });

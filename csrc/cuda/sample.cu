@@ -35,13 +35,11 @@ int sample_cuda(const SampleArgs& args, void* stream) {
   constexpr int threads = 64;
   const Row<int32_t> row = args.row(0);
   const dim3 blocks(static_cast<unsigned>((rows + threads - 1) / threads), row_parts(row.chains, row.depth));
-  launch(sample_kernel, blocks, threads, static_cast<cudaStream_t>(stream), args, views);
-  return cudaGetLastError();
+  return launch(sample_kernel, blocks, threads, static_cast<cudaStream_t>(stream), args, views);
 }
 
 int reserve_cuda(int64_t* counter, int64_t images, int64_t* first, void* stream) {
-  launch(reserve_kernel, dim3(1), 1, static_cast<cudaStream_t>(stream), counter, images, first);
-  return cudaGetLastError();
+  return launch(reserve_kernel, dim3(1), 1, static_cast<cudaStream_t>(stream), counter, images, first);
 }
 
 const char* cuda_error(int code) { return cudaGetErrorString(static_cast<cudaError_t>(code)); }

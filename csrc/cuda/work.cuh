@@ -9,6 +9,7 @@
 
 #include "../core/primitives.h"
 #include "cuda.h"
+#include "kept.h"
 
 namespace prime {
 
@@ -23,7 +24,7 @@ struct alignas(16) Pass {
   const uint2* source;  // the image it starts from
   uint2* target;        // where its own goes, but that of the last pass of a chain
   const void* operand;  // the taps of a filter, a Field's shifts, or a Table
-  float unit;           // see Field
+  float unit;           // see Kept
   int8_t op;            // kSpectral, kSpatial; without either: kColor, a Table; or kIdentity, pointwise slots alone
   uint8_t first, last;  // its pointwise slots among the steps of the chain
   uint8_t unused;       // so that a copy reads nothing that was not written
@@ -46,13 +47,6 @@ struct alignas(16) Chain {
 
 // What the color maps that a chain begins with make of the 256 values of a byte, by channel.
 using Table = float[3][256];
-
-// A pixel's shifts, down and right, are kept side by side. Mostly as 16-bit codes, 0x8000 + round(shift / unit), in one
-// word: put into the low half of a float that begins with kCodeBits, a code is the number kCodeZero + shift / unit.
-// Where that would be too coarse, as two floats: then `unit` is kWide.
-constexpr uint32_t kCodeBits = 0x4b000000u;
-constexpr float kCodeZero = 8421376.f;  // 2^23 + 0x8000
-constexpr float kWide = 1.f;
 
 // One spatial slot of the chunk. Its displacement field is D = S_y B S_x^T (core/primitives.h). Modes are kept in two
 // halves, odd frequencies first: sines of odd frequencies are even about the middle of the grid and the others odd, so
@@ -97,6 +91,7 @@ struct Work {
   float* parameter;        // [units, depth, parameters]
   Table* tables;           // [units], of byte images
   int* admitted;           // how many images the first round takes, if there are two
+  BadPixels* bad;          // of this chunk's float images; final_kernel() adds it to ApplyArgs::bad
   // What is planned for a round; in_round() makes these the second one's:
   Field* fields;  // [units x depth]
   int* counts;    // [kPasses + depth - 1]: see Count
@@ -149,7 +144,7 @@ Chunk chunk_that_fits(const ApplyArgs& args, size_t bytes);
 // Large enough that the kernels of a chunk fill the GPU many times over; small beside a training step.
 constexpr size_t kWorkspace = size_t(960) << 20;  // bytes
 
-void begin(const Work& w, bool first, cudaStream_t stream);  // packs images, reads the plan
-void fields(const Work& w, cudaStream_t stream);             // all displacement fields of a round
+[[nodiscard]] cudaError_t begin(const Work& w, bool first, cudaStream_t stream);  // packs images, reads the plan
+[[nodiscard]] cudaError_t fields(const Work& w, cudaStream_t stream);             // all displacement fields of a round
 
 }  // namespace prime

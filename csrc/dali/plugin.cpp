@@ -70,6 +70,9 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
                  make_string("output_layout: expected HWC or CHW, got ", layout));
     out_layout_ = TensorLayout(layout);
   }
+  ~Augment() override {
+    if (bad_on_gpu_) core.free_bad_pixels(bad_on_gpu_);
+  }
 
  protected:
   bool SetupImpl(std::vector<OutputDesc>& outputs, const Workspace& ws) override {
@@ -172,6 +175,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   ApplyArgs arguments(const void* in, void* out, int64_t in_step, int64_t out_step, int first, int count,
                       const int32_t* plan, const uint8_t* flip) const {
     ApplyArgs a = format_;
+    a.bad = bad_on_gpu_;
     const auto [height, width] = sizes_[first];
     a.in = in, a.in_type = in_type_, a.in_strides = dense_strides(height, width, layout_ == "HWC");
     a.out = out, a.out_type = dtype_of(type_, "dtype"), a.out_strides = dense_strides(height, width, channels_last_);
@@ -194,6 +198,8 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   std::vector<Size> sizes_;
   std::vector<int32_t> plans_;
   std::vector<uint8_t> flips_;
+  std::vector<BadPixels> bad_;       // by image; of the CPU
+  BadPixels* bad_on_gpu_ = nullptr;  // of all batches since the last error
 };
 
 // One image after another, on DALI's threads.
@@ -203,6 +209,7 @@ void Augment<CPUBackend>::run(Workspace& ws) {
   auto& pool = ws.GetThreadPool();
   const int images = in.num_samples();
   const int64_t words = row_words(format_.chains, format_.depth);
+  bad_.assign(images, {});
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<CPUBackend>(v);
     for (int i = 0; i < images; ++i) {
@@ -211,12 +218,18 @@ void Augment<CPUBackend>::run(Workspace& ws) {
       pool.AddWork(
           [=, this](int) {
             const int32_t* plan = plans_.data() + (v * images + i) * words;
-            core.apply_cpu(arguments(from, to, 0, 0, i, 1, plan, &flips_[i]), 1);
+            const BadPixels bad = core.apply_cpu(arguments(from, to, 0, 0, i, 1, plan, &flips_[i]), 1);
+            if (v == 0) bad_[i] = bad;  // the other views are of the same pixels
           },
           int64_t{sizes_[i].height} * sizes_[i].width);
     }
   }
   pool.RunAll();
+  BadPixels all{};
+  int first = images;
+  for (int i = images - 1; i >= 0; --i)
+    if (bad_[i].values) all.add(bad_[i]), first = i;
+  if (all.values) DALI_FAIL(pixel_error("images", all, make_string(" (first in image ", first, ")")));
 }
 
 // Images of one size that lie at equal distances go in one call; a batch as DALI makes it is one such run.
@@ -225,6 +238,11 @@ void Augment<GPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<GPUBackend>(0);
   const int images = in.num_samples();
   const int64_t words = row_words(format_.chains, format_.depth);
+  if (!bad_on_gpu_)
+    if (const int error = core.new_bad_pixels(&bad_on_gpu_))
+      DALI_FAIL(make_string("CUDA error: ", core.cuda_error(error)));
+  const BadPixels bad = take(bad_on_gpu_);
+  if (bad.values) DALI_FAIL(pixel_error("images", bad, " in an earlier batch (its output is NaN there, uint8 0)"));
   kernels::DynamicScratchpad scratch(ws.stream());
   const int32_t* plans = scratch.ToGPU(ws.stream(), plans_);
   const uint8_t* flips = scratch.ToGPU(ws.stream(), flips_);
@@ -268,7 +286,7 @@ mode="native")`` fills in the arguments; called directly, ``law`` and ``plan_sha
 ``prime_dali.dali.arguments(config)``.)")
     .NumInput(1)
     .InputDox(0, "images", "TensorList", R"(Images of 3 channels, HWC or CHW, 8 to 4096 pixels high and wide: uint8, or
-float16 or float32 in [0, 1]. Sizes may differ.)")
+float16 or float32 in [0, 1], to which values up to 1/512 outside are clamped. Sizes may differ.)")
     .InputLayout(0, {"HWC", "CHW"})
     .OutputFn([](const dali::OpSpec& spec) { return static_cast<int>(spec.GetRepeatedArgument<int>("view").size()); })
     .AddArg("law", "The distributions, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)

@@ -19,7 +19,8 @@ Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> fli
   Apply call(images, plan, flip, shape, out_dtype, mean, scale, channels_last);
   uint32_t threads;
   TORCH_ERROR_CODE_CHECK(torch_get_num_threads(&threads));
-  apply_cpu(call.args, static_cast<int>(threads));
+  const BadPixels bad = apply_cpu(call.args, static_cast<int>(threads));
+  if (bad.values) throw std::invalid_argument(pixel_error("images", bad));  // in Python a ValueError
   return call.out;
 }
 
@@ -40,6 +41,7 @@ STABLE_TORCH_LIBRARY(prime_dali, m) {
   m.def(
       "apply(Tensor images, Tensor plan, Tensor? flip, int[] shape, ScalarType out_dtype, float[] mean, "
       "float[] scale, bool channels_last) -> Tensor");
+  m.def("check_pixels(int device) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(prime_dali, CPU, m) {

@@ -7,6 +7,7 @@
 #include <torch/headeronly/core/ScalarType.h>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

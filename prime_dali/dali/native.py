@@ -26,11 +26,12 @@ from typing import Any
 import nvidia.dali
 from nvidia.dali import plugin_manager, sysconfig
 
-from .. import _arrays
+from .. import _arrays, _native
 from .._files import commit, make_folder, replacing
 from .._states import Kind
 from ..config import PrimeConfig, as_config
 
+_native.require_cpu()
 COMMAND = "prime-dali build-dali-plugin"
 _loaded: Path | None = None
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wno-free-nonheap-object")
@@ -171,7 +172,8 @@ class _CoreFunctions(ctypes.Structure):  # csrc/dali/core.h
     _fields_ = (
         ("size", ctypes.c_size_t),
         *((name, ctypes.c_void_p) for name in (
-            "sample_cpu", "apply_cpu", "workspace_bytes", "apply_cuda", "cuda_error"
+            "sample_cpu", "apply_cpu", "workspace_bytes", "apply_cuda", "new_bad_pixels", "free_bad_pixels",
+            "cuda_error",
         )),
     )  # fmt: skip
 

@@ -58,8 +58,8 @@ def prime(
     ==========  ====================================================================================================
 
     Args:
-        images: uint8, float16 or float32 (floats in [0, 1]), ``layout``, all of one size (``native``: of any), H and W
-            from 8 to 4096.
+        images: uint8, float16 or float32 (floats in [0, 1], to which values up to 1/512 outside are clamped),
+            ``layout``, all of one size (``native``: of any), H and W from 8 to 4096.
         config: The distributions, or the name of a preset.
         index: Scalars of any integer type that int64 holds, each image's own number in the data set. The result then
             depends on it, the seed and the epoch alone. None: random numbers of DALI's own generator, seeded with the
@@ -82,8 +82,8 @@ def prime(
 
     Raises:
         TypeError, ValueError: A wrong argument, when the pipeline is built. Images of several sizes, a wrong dtype or
-            (on the CPU, but not in ``native``, where they come out as NaN) pixels outside [0, 1]: from DALI as a
-            RuntimeError with our message, when such a batch runs.
+            pixels outside [0, 1]: from DALI as a RuntimeError with our message, when such a batch runs. Pixels on a
+            GPU, which nobody waits for: in one of the next batches; till then they are NaN (0 in uint8).
         ImportError: GPU images without CuPy (``cupy``), or without CUDA in this build.
         RuntimeError: The plugin does not compile (``native``).
     """

@@ -96,7 +96,7 @@ class AugMix(Epochs):
 
         Args:
             images: ``[N, 3, H, W]``, H and W 8 to 4096; uint8 in 0..255, or float16, bfloat16 or float32 in [0, 1],
-                of which the chains take the nearest of the 256 levels.
+                of which the chains take the nearest of the 256 levels. Values up to 1/512 outside are clamped.
             index: int64 ``[N]``, each image's own number in the data set, on the images' device.
             epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, at first 0.
             flip: bool ``[N]``: True mirrors this image left to right, before all else, for all its views.
@@ -107,23 +107,17 @@ class AugMix(Epochs):
 
         Raises:
             TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument.
-                Pixel values are checked on the CPU; on CUDA and under ``torch.compile``, where reading them back would
-                wait for the device, a pixel outside [0, 1] comes out as NaN.
+                Pixels that are no pixels are raised as :func:`prime_dali.apply` raises them.
         """
         self._check(images, index, flip)
         dtype, means, scales = torch_ops.output_format(images.dtype, self.out_dtype, self.mean, self.std)
         strides = images.stride()
         channels_last = not images.is_contiguous() and strides[1] < strides[3]
-        if flip is not None:
-            images = torch.where(flip[:, None, None, None], images.flip(-1), images)
-        if images.dtype == torch.uint8:
-            levels, clean = images, images.float() / 255
-        else:
-            valid = (images >= 0) & (images <= 1)
-            clean = torch.where(valid, images, torch.nan).float()
-            levels = (torch.where(valid, images, 0).float() * 255).round().to(torch.uint8)
-
         size = (images.shape[2], images.shape[3])
+        nothing = torch_ops.sample(_WORDS_ONLY, index, size=size, seed=self.seed, epoch=0, view="clean")
+        clean = torch_ops.apply(images, nothing, out_dtype=torch.float32, channels_last=False, flip=flip)
+        levels = (clean.nan_to_num(0.0) * 255).round().to(torch.uint8)
+
         drawn = self.draw(index, epoch, size)
         chains = run_chains(levels, drawn.operation, drawn.magnitude)
         weights = drawn.weights[..., None, None, None]
@@ -182,8 +176,6 @@ class AugMix(Epochs):
             raise ValueError(f"images: expected [N, 3, H, W], got {list(images.shape)}")
         _arguments.image_size("images", (images.shape[2], images.shape[3]))
         torch_ops.refuse_derivatives(images, "AugMix")
-        if torch_ops.readable(images) and images.dtype.is_floating_point and images.numel():
-            _arguments.unit_range("images", *(float(v) for v in torch.aminmax(images)))
         if index.dim() == 1 and index.shape[0] != images.shape[0]:
             raise ValueError(f"index: expected one number for each of {images.shape[0]} images, got {index.shape[0]}")
         if flip is not None and (flip.dtype != torch.bool or flip.shape != images.shape[:1]):

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -78,17 +79,60 @@ template <class T>
 T atomicAdd(T* p, T value) {
   return (*p += value) - value;
 }
+inline unsigned atomicMax(unsigned* p, unsigned value) {
+  const unsigned before = *p;
+  return *p = max(before, value), before;
+}
+inline void __threadfence_system() {}
 
 using cudaStream_t = void*;
 using cudaError_t = int;
-constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
+constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorLaunchFailure = 719;
 constexpr int cudaDevAttrMultiProcessorCount = 16;
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline const char* cudaGetErrorString(cudaError_t) { return "none"; }
-inline cudaError_t cudaGetDevice(int* device) { return *device = 0; }
-inline cudaError_t cudaDeviceGetAttribute(int* value, int, int) { return *value = 2, cudaSuccess; }
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
+constexpr unsigned cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
+
+// For the tests: the current device, and how many calls of CUDA until one that fails, 0: none will.
+extern "C" {
+__attribute__((visibility("default"))) inline int emulated_device = 0, emulated_calls_until_failure = 0;
+}
+inline cudaError_t emulated_call() {
+  return emulated_calls_until_failure > 0 && --emulated_calls_until_failure == 0 ? cudaErrorLaunchFailure : cudaSuccess;
+}
+// A call that does `what`, unless it fails.
+template <class What>
+cudaError_t emulated_call(What what) {
+  const cudaError_t error = emulated_call();
+  if (error == cudaSuccess) what();
+  return error;
+}
+
+inline const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorLaunchFailure ? "as the test wants" : "none";
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  return emulated_call([=] { *device = emulated_device; });
+}
+inline cudaError_t cudaSetDevice(int device) {
+  return emulated_call([=] { emulated_device = device; });
+}
+inline cudaError_t cudaDeviceSynchronize() { return emulated_call(); }
+inline cudaError_t cudaDeviceGetAttribute(int* value, int, int) {
+  return emulated_call([=] { *value = 2; });
+}
 inline cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t) {
-  return memset(p, value, bytes), cudaSuccess;
+  return emulated_call([=] { memset(p, value, bytes); });
+}
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return emulated_call(); }
+inline cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
+  return emulated_call([=] { *p = malloc(bytes); });
+}
+inline cudaError_t cudaFreeHost(void* p) {
+  return emulated_call([=] { free(p); });
 }
 
 namespace emulated {

@@ -5,8 +5,8 @@
 namespace prime {
 
 template <class Kernel, class... Arguments>
-void launch(Kernel kernel, dim3 grid, int threads, cudaStream_t, const Arguments&... arguments) {
-  emulated::launch([=] { kernel(arguments...); }, grid, threads);
+[[nodiscard]] cudaError_t launch(Kernel kernel, dim3 grid, int threads, cudaStream_t, const Arguments&... arguments) {
+  return emulated_call([&] { emulated::launch([=] { kernel(arguments...); }, grid, threads); });
 }
 inline void after_last_kernel() {}
 
