@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import emulated_cuda
 import numpy as np
 import pytest
 import torch
@@ -15,6 +18,9 @@ CUDA = pytest.param("cuda", marks=needs_gpu)
 DALI_GPU = pytest.param("gpu", marks=pytest.mark.skipif(
     not torch.cuda.is_available() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"))  # fmt: skip
 DEVICES = ["cpu", CUDA]
+FUZZ_SECONDS = float(
+    os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0")
+)  # of a test beyond its share of the suite: make fuzz
 
 
 @pytest.fixture(params=DEVICES)
@@ -36,6 +42,21 @@ def plugin(cache: None) -> Path:
     dali = pytest.importorskip("prime_dali.dali", reason="NVIDIA DALI is not installed", exc_type=ImportError)
     dali.load_plugin()
     return dali.plugin_path()
+
+
+@pytest.fixture(scope="session")
+def cuda(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """``prime_dali._arrays_cuda`` for host memory: the CUDA sources, compiled for the CPU."""
+    try:
+        return emulated_cuda.load(of_all_workers(tmp_path_factory) / "cuda_on_cpu")
+    except ImportError as missing:
+        pytest.skip(f"CUDA cannot be emulated here: {missing}")
+
+
+def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run of the tests that all of its processes share (pytest -n)."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def make_images(count: int, height: int, width: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
