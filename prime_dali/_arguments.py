@@ -38,7 +38,7 @@ def integer(argument: str, value: Any, low: int, high: int) -> int:
 
 def amplitude(argument: str, value: Any) -> float:
     """``value`` as a float if it is a finite number >= 0; TypeError or ValueError otherwise."""
-    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
+    if isinstance(value, (bool, str)) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
         raise TypeError(f"{argument}: expected a number, got {type(value).__name__} ({value!r})")
     number = float(value)
     if not math.isfinite(number) or number < 0:
