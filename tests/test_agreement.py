@@ -82,7 +82,9 @@ def check(settings: Iterator[Setting], run: Run, kernels: str) -> None:
         expected = reference.apply(x, each.plan)
         exact = kernels == "cpu" or each.images.dtype == torch.uint8
         step = np.random.default_rng(0).uniform(-HALF_STEP, HALF_STEP, x.shape)
-        drifted = rounded_reference(x if exact else (x + torch.from_numpy(step)).clamp(0, 1), each.plan, *DRIFT[kernels])
+        drifted = rounded_reference(
+            x if exact else (x + torch.from_numpy(step)).clamp(0, 1), each.plan, *DRIFT[kernels]
+        )
         beside = expected if kernels == "cpu" else on_cpu(each.images, each.plan)
         off += count_beyond(run(each.images, each.plan), beside, 2 * EIGHT_BIT)
         allowed += count_beyond(drifted, expected, 2 * EIGHT_BIT)
