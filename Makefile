@@ -1,6 +1,7 @@
 # Every target makes the virtual environment the first time and installs what it needs.
 # make PYTHON=python3.12 ...   another interpreter (3.10 or newer)
 # make DALI=dali-cuda12 ...    DALI for CUDA 12 (default: what the driver says, else CUDA 13)
+# make WORKERS=4 test           how many processes test at a time (default: two, and one where there is a GPU)
 # make SECONDS=600 fuzz          how long each of the fuzz tests goes on
 # make TORCH="2.10 2.14 none" try-wheel   with which versions of torch, or environments that have one
 
@@ -18,6 +19,8 @@ WHEEL := .venv-wheel-$(shell $(PYTHON) -c "import sys; print('{}{}'.format(*sys.
 TORCH ?= none 2.10.0
 SANITIZED := build/sanitized/lib
 SECONDS ?= 60
+# On a GPU tests measure memory and times, and would see each other's.
+WORKERS ?= $(if $(CUDA_MAJOR),0,2)
 build_wheel = cd build/wheel && rm -rf build && PRIME_DALI_NAME_VARIANT=1 PRIME_DALI_CUDA=$(1) \
 	../../$(WHEEL)/bin/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir ../../dist .
 
@@ -28,7 +31,7 @@ demo: $(VENV)/installed
 	$(BIN)/prime-dali demo --out out/demo
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Warnings are errors: a broken link or reference fails (with --quiet it would not: MkDocs counts what it prints).
 docs: $(VENV)/installed

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# Here and in the processes that tests start: images and networks are too small for more threads, which would only wait
+# for each other where two processes test at a time. Before torch is imported, which reads it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import emulated_cuda
 import numpy as np
 import pytest
@@ -28,11 +32,18 @@ def device(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(scope="session")
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for what is made once a run: all of its processes (pytest -n) have the same."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cache(shared: Path) -> Iterator[None]:
     """A cache of these tests: none loads a native operator that somebody has built here before."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIME_DALI_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("PRIME_DALI_CACHE", str(shared / "cache"))
         yield
 
 
@@ -45,18 +56,12 @@ def plugin(cache: None) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cuda(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def cuda(shared: Path) -> Any:
     """``prime_dali._arrays_cuda`` for host memory: the CUDA sources, compiled for the CPU."""
     try:
-        return emulated_cuda.load(of_all_workers(tmp_path_factory) / "cuda_on_cpu")
+        return emulated_cuda.load(shared / "cuda_on_cpu")
     except ImportError as missing:
         pytest.skip(f"CUDA cannot be emulated here: {missing}")
-
-
-def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of this run of the tests that all of its processes share (pytest -n)."""
-    own = tmp_path_factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def make_images(count: int, height: int, width: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

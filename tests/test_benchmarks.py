@@ -160,9 +160,7 @@ def assert_rated(written: Path, names: list[str]) -> None:
         assert 0 < min(row["rates"]) <= row["median"] <= max(row["rates"])
 
 
-def test_pipelines(device: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
-    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+def test_pipelines(device: str, photos: Path, plugin: Path, tmp_path: Path) -> None:
     written = tmp_path / "out.json"
     tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--warmup", 1, "--peers", "trivial"]
     text = run("throughput", "--pipeline", photos, "--device", device, *tiny, "--json", written)
