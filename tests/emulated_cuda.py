@@ -69,9 +69,10 @@ def _run(*command: str | Path) -> None:
 
 def apply(
     cuda: Any, images: np.ndarray, plan: Plan, out_dtype: type = np.float32, flip: np.ndarray | None = None,
-    layout: str = "NCHW", mean: tuple[float, ...] = (), scale: tuple[float, ...] = (), workspace: int | None = None,
+    layout: str = "NCHW", mean: tuple[float, ...] = (), scale: tuple[float, ...] = (), workspace: float | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Images [N, 3, H, W] augmented; ``layout`` is that of the memory, ``workspace`` its bytes if not what it wants."""
+    """Images [N, 3, H, W] augmented; ``layout`` is that of the memory, ``workspace`` its bytes if not what it wants,
+    or, as a float, a share of that."""
     count, _, height, width = images.shape
     rows = np.ascontiguousarray(plan.rows)
     shape = (plan.views * count, 3, height, width)
@@ -81,7 +82,7 @@ def apply(
     else:
         out = np.full(shape, 77, out_dtype)
     arguments = arrays._apply_arguments(images, "NCHW", out, "NCHW", plan, rows, flip, mean, scale)
-    size = cuda.workspace_bytes(arguments) if workspace is None else workspace
+    size = workspace if isinstance(workspace, int) else int(cuda.workspace_bytes(arguments) * (workspace or 1))
     memory = np.full(size + 256, 0xFF, np.uint8)  # NaN, should anything be read before it is written
     address = memory.ctypes.data + -memory.ctypes.data % 256  # allocators of GPU memory align
     cuda.apply({**arguments, "workspace": address, "workspace_bytes": size, "stream": 0})
