@@ -197,7 +197,7 @@ def test_whole_images(name: str, size: tuple[int, int], mixing: str, device: str
     slots is off by 1e-6, eight units in the last place of float32 at 1. On CUDA a slot is off by a step of 1 / 32640, and
     a spatial one by what its shifts are off."""
     images = make_images(6, *size)
-    for seed in (4, 5):
+    for seed in (4, 5) if size != (224, 224) else (4,):  # the reference takes seconds for a large image
         plan = prime_dali.sample(preset(name).replace(mixing=mixing), np.arange(6), size=size, seed=seed)
         out = prime_dali.apply(images.to(device), plan.torch(device))
         expected = reference.apply(images, plan)
