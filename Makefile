@@ -1,6 +1,8 @@
 # Every target makes the virtual environment the first time and installs what it needs.
 # make PYTHON=python3.12 ...   another interpreter (3.10 or newer)
 # make DALI=dali-cuda12 ...    DALI for CUDA 12 (default: what the driver says, else CUDA 13)
+# make WORKERS=4 test           how many processes test at a time (default: two, and one where there is a GPU)
+# make SECONDS=600 fuzz          how long each of the fuzz tests goes on
 # make TORCH="2.10 2.14 none" try-wheel   with which versions of torch, or environments that have one
 
 PYTHON ?= python3
@@ -15,17 +17,21 @@ CODE := $(filter csrc/%,$(SOURCES)) setup.py pyproject.toml
 # Where wheels are built: an environment for each version of Python.
 WHEEL := .venv-wheel-$(shell $(PYTHON) -c "import sys; print('{}{}'.format(*sys.version_info))")
 TORCH ?= none 2.10.0
+SANITIZED := build/sanitized/lib
+SECONDS ?= 60
+# On a GPU tests measure memory and times, and would see each other's.
+WORKERS ?= $(if $(CUDA_MAJOR),0,2)
 build_wheel = cd build/wheel && rm -rf build && PRIME_DALI_NAME_VARIANT=1 PRIME_DALI_CUDA=$(1) \
 	../../$(WHEEL)/bin/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir ../../dist .
 
-.PHONY: demo test docs lint format sanitize wheel try-wheel clean
+.PHONY: demo test docs lint format sanitize fuzz wheel try-wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
 	$(BIN)/prime-dali demo --out out/demo
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Warnings are errors: a broken link or reference fails (with --quiet it would not: MkDocs counts what it prints).
 docs: $(VENV)/installed
@@ -48,6 +54,21 @@ sanitize: $(VENV)/installed
 	for tool in memcheck racecheck initcheck synccheck; do \
 		compute-sanitizer --tool $$tool --error-exitcode 1 $(BIN)/python tests/sanitize.py || exit 1; \
 	done
+
+# The tests that draw calls and kill runs, for longer: first with the CPU kernels under the address and undefined-behavior
+# sanitizers, then as they are. Sanitized libraries are no part of the package: they lie, with a copy of it, in build/.
+fuzz: $(SANITIZED)/built
+	PYTHONPATH=$(SANITIZED) PRIME_DALI_FUZZ_SECONDS=$(SECONDS) \
+	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		$(BIN)/pytest --timeout 0 -p no:faulthandler tests/test_fuzz.py
+	PRIME_DALI_FUZZ_SECONDS=$(SECONDS) $(BIN)/python -m pytest --timeout 0 \
+		tests/test_fuzz.py tests/test_agreement.py $(wildcard tests/test_kill_and_resume.py)
+
+$(SANITIZED)/built: $(VENV)/installed $(shell find prime_dali -name '*.py')
+	PRIME_DALI_SANITIZE=1 PRIME_DALI_CUDA=0 $(BIN)/python setup.py --quiet build \
+		--build-base build/sanitized --build-lib $(SANITIZED)
+	touch $@
 
 # From the source distribution, so that this is known to be complete.
 wheel: $(WHEEL)/installed

@@ -5,6 +5,7 @@ PRIME_DALI_CUDA=auto|1|0         auto (default): compile CUDA sources where a CU
 PRIME_DALI_CUDA_ARCHS=80;90      compute capabilities in any order (default: all that the compiler and the package
                                  know); PTX of the newest serves newer GPUs
 PRIME_DALI_MARCH=x86-64-v3       instruction set of the CPU back end (default on x86-64: AVX2, FMA, F16C)
+PRIME_DALI_SANITIZE=1            with the address and undefined-behavior sanitizers of the C++ compiler (make fuzz)
 PRIME_DALI_NAME_VARIANT=1        the version says what was built, 0.1.0+cpu or 0.1.0+cu13, as that of wheels must, of
                                  which one folder holds both (make wheel)
 CUDA_HOME                        CUDA toolkit (default: the one of the nvcc on PATH)
@@ -153,7 +154,12 @@ class CopySources(build_py):
 
 
 def write_ninja(ninja, names: list[str]) -> None:
-    common = f"-std=c++17 -O3 -fPIC -fvisibility=hidden -Wall -Wextra -ffile-prefix-map={ROOT}/="
+    sanitize = os.environ.get("PRIME_DALI_SANITIZE", "0")
+    if sanitize not in ("0", "1"):
+        raise SystemExit(f"PRIME_DALI_SANITIZE: expected 0 or 1, got {sanitize!r}")
+    sanitizers = "-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all" if sanitize == "1" else ""
+    optimize = f"-O1 -g -fno-omit-frame-pointer {sanitizers}" if sanitizers else "-O3"
+    common = f"-std=c++17 {optimize} -fPIC -fvisibility=hidden -Wall -Wextra -ffile-prefix-map={ROOT}/="
     x86 = platform.machine() in ("x86_64", "AMD64")
     march = os.environ.get("PRIME_DALI_MARCH", "x86-64-v3" if x86 else "")
     # No contraction but the explicit one: see csrc/core/math.h.
@@ -169,7 +175,7 @@ def write_ninja(ninja, names: list[str]) -> None:
     )
     # Static archives stay private: where the compiler links its C++ library statically, a second copy with public
     # symbols would mix with the one that torch or DALI has loaded.
-    ninja.rule("link", f"{cxx} -shared -Wl,--exclude-libs,ALL -o $out $in $flags", description="link $out")
+    ninja.rule("link", f"{cxx} -shared {sanitizers} -Wl,--exclude-libs,ALL -o $out $in $flags", description="link $out")
 
     def compile_(sources: list[Path], rule: str, flags: str) -> list[str]:
         objects = []

@@ -38,8 +38,8 @@ def sample(
 ) -> Plan:
     """Draw what happens to a batch of images.
 
-    A pure function: the same seed, index, epoch and view give the same augmented image whatever batch it sits in, on
-    CPU and GPU. docs/METHOD.md has the laws; every draw is per image, chain and slot.
+    A pure function: the same seed, index, epoch and view give the same plan whatever batch the image sits in, to the
+    bit on CPU and GPU. docs/METHOD.md has the laws; every draw is per image, chain and slot.
 
     Args:
         config: The distributions, or the name of a preset.

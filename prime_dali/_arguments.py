@@ -23,6 +23,12 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
     return f"{what}: expected one of {', '.join(map(repr, known))}, got {name!r}{hint}"
 
 
+def one_of(argument: str, value: Any, known: Collection[str]) -> None:
+    """ValueError unless ``value`` is one of these names."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(unknown(argument, value, known))
+
+
 def integer(argument: str, value: Any, low: int, high: int) -> int:
     """``value`` as an int in ``[low, high]``; TypeError or ValueError otherwise. NumPy's integers and integer arrays of
     shape [] are ints too; a bool is not. A symbolic int of torch stays one."""
@@ -51,7 +57,7 @@ def _index(value: Any) -> Any:
 
 def amplitude(argument: str, value: Any, high: float = math.inf) -> float:
     """``value`` as a float if it is a finite number from 0 to ``high``; TypeError or ValueError otherwise."""
-    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
+    if isinstance(value, (bool, str)) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
         raise TypeError(f"{argument}: expected a number, got {type(value).__name__} ({value!r})")
     number = _float(value)
     if not math.isfinite(number) or number < 0:
@@ -83,7 +89,7 @@ def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float,
     """``value`` as three finite floats, one per channel; TypeError or ValueError otherwise."""
     try:
         numbers = tuple(_float(v) for v in value)
-    except TypeError:
+    except (TypeError, ValueError):
         raise TypeError(f"{argument}: expected three numbers, one per channel, got {value!r}") from None
     if len(numbers) != 3 or not all(math.isfinite(v) and (v > 0 or not positive) for v in numbers):
         kind = "three finite numbers > 0" if positive else "three finite numbers"
@@ -114,12 +120,10 @@ def odd(argument: str, value: Any, high: int) -> int:
 
 def layouts(layout: str, out_layout: str | None, known: Collection[str]) -> str:
     """The layout of the output: ``out_layout``, or ``layout`` where it is None; ValueError for an unknown one."""
-    if layout not in known:
-        raise ValueError(unknown("layout", layout, known))
+    one_of("layout", layout, known)
     if out_layout is None:
         return layout
-    if out_layout not in known:
-        raise ValueError(unknown("out_layout", out_layout, known))
+    one_of("out_layout", out_layout, known)
     return out_layout
 
 

@@ -106,7 +106,10 @@ def apply(
     means, scales = _arguments.normalization(mean, std)
     if out_dtype is None:
         out_dtype = np.float32 if means and in_type == 0 else array.dtype
-    out_dtype = np.dtype(out_dtype)
+    try:
+        out_dtype = np.dtype(out_dtype)
+    except TypeError:
+        raise TypeError(f"out_dtype: expected one of {', '.join(_DTYPES)}, got {out_dtype!r}") from None
     out_type = _dtype_number("out_dtype", out_dtype)
     if means and out_type == 0:
         raise ValueError("out_dtype: expected a floating dtype for normalised images, got uint8")

@@ -89,17 +89,15 @@ class PrimeConfig:
         if isinstance(self.primitives, str) or not isinstance(self.primitives, (tuple, list, set, frozenset)):
             raise TypeError(f"primitives: expected a tuple of names, got {self.primitives!r}")
         for name in self.primitives:
-            if name not in PRIMITIVES:
-                raise ValueError(_arguments.unknown("primitives", name, PRIMITIVES))
+            _arguments.one_of("primitives", name, PRIMITIVES)
         if len(set(self.primitives)) != len(self.primitives):
             raise ValueError(f"primitives: expected each name once, got {self.primitives!r}")
         object.__setattr__(self, "primitives", tuple(p for p in PRIMITIVES if p in self.primitives))
-        if self.mixing not in MIXINGS:
-            raise ValueError(_arguments.unknown("mixing", self.mixing, MIXINGS))
-        if self.spatial_law is not None and self.spatial_law not in LAWS:
-            raise ValueError(_arguments.unknown("spatial_law", self.spatial_law, LAWS))
-        if self.blend is not None and self.blend not in BLENDS:
-            raise ValueError(_arguments.unknown("blend", self.blend, BLENDS))
+        _arguments.one_of("mixing", self.mixing, MIXINGS)
+        if self.spatial_law is not None:
+            _arguments.one_of("spatial_law", self.spatial_law, LAWS)
+        if self.blend is not None:
+            _arguments.one_of("blend", self.blend, BLENDS)
         for name in ("include_identity", "random_depth"):
             if not isinstance(getattr(self, name), (bool, type(None))):
                 raise TypeError(f"{name}: expected True, False or None, got {getattr(self, name)!r}")
@@ -200,8 +198,7 @@ def preset(name: str) -> PrimeConfig:
     Raises:
         ValueError: Unknown name; the message suggests the nearest one.
     """
-    if not isinstance(name, str) or name not in _PRESETS:
-        raise ValueError(_arguments.unknown("preset", name, _PRESETS))
+    _arguments.one_of("preset", name, _PRESETS)
     return _PRESETS[name]
 
 

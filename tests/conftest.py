@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+# Here and in the processes that tests start: images and networks are too small for more threads, which would only wait
+# for each other where two processes test at a time. Before torch is imported, which reads it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import emulated_cuda
 import numpy as np
 import pytest
 import torch
@@ -15,6 +22,8 @@ CUDA = pytest.param("cuda", marks=needs_gpu)
 DALI_GPU = pytest.param("gpu", marks=pytest.mark.skipif(
     not torch.cuda.is_available() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"))  # fmt: skip
 DEVICES = ["cpu", CUDA]
+# How long a test goes on beyond its share of the suite (make fuzz).
+FUZZ_SECONDS = float(os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0"))
 
 
 @pytest.fixture(params=DEVICES)
@@ -22,11 +31,18 @@ def device(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(scope="session")
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for what is made once a run: all of its processes (pytest -n) have the same."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cache(shared: Path) -> Iterator[None]:
     """A cache of these tests: none loads a native operator that somebody has built here before."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIME_DALI_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("PRIME_DALI_CACHE", str(shared / "cache"))
         yield
 
 
@@ -36,6 +52,15 @@ def plugin(cache: None) -> Path:
     dali = pytest.importorskip("prime_dali.dali", reason="NVIDIA DALI is not installed", exc_type=ImportError)
     dali.load_plugin()
     return dali.plugin_path()
+
+
+@pytest.fixture(scope="session")
+def cuda(shared: Path) -> Any:
+    """``prime_dali._arrays_cuda`` for host memory: the CUDA sources, compiled for the CPU."""
+    try:
+        return emulated_cuda.load(shared / "cuda_on_cpu")
+    except ImportError as missing:
+        pytest.skip(f"CUDA cannot be emulated here: {missing}")
 
 
 def make_images(count: int, height: int, width: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

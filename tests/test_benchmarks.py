@@ -101,6 +101,48 @@ def test_training_step(device: str, tmp_path: Path) -> None:
     assert "3 views (two augmented and the clean one) take" in text
 
 
+def test_agreement(
+    device: str, cuda: Any, script: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:  # fmt: skip
+    """On bytes and on floats; a plan that CUDA draws otherwise ends it."""
+    monkeypatch.setattr("emulated_cuda.load", lambda folder: cuda)  # compiled already
+    agreement, written = script("agreement"), tmp_path / "out.json"
+    tiny = ["--device", device, "--preset", "imagenet", "--size", "24", "--depth", "1", "3", "--images", "2"]
+    assert agreement.main([*tiny, "--dtype", "uint8", "bfloat16", "--json", str(written)]) == 0
+    rows = json.loads(written.read_text())["results"]
+    assert [(r["depth"], r["dtype"]) for r in rows] == [(d, t) for d in (1, 3) for t in ("uint8", "bfloat16")]
+    for row in rows:
+        for pair in ("CUDA, CPU", "CPU, float64"):
+            assert 0 <= row["off"][pair] < 0.5
+            assert 0 < row["mean"][pair] <= row["worst"][pair] < 0.1
+    assert rows[3]["off"]["CUDA, CPU"] > rows[2]["off"]["CUDA, CPU"]  # floats are rounded, bytes are not
+    assert agreement.markdown(rows) in capsys.readouterr().out
+    apply, rows_of = agreement.emulated(tmp_path)
+    other = agreement.parser().parse_args(tiny)
+    with pytest.raises(SystemExit, match="imagenet, depth 1: expected the plan that the CPU draws, got another"):
+        agreement.measure(other, apply, lambda *arguments: rows_of(*arguments) + 1)
+
+
+def test_what_differs_is_counted(script: Callable[[str], ModuleType]) -> None:
+    """A pixel is off where one channel is; NaN is off."""
+    first = torch.zeros(2, 3, 2, 2).numpy()
+    second = first.copy()
+    second[0, 1, 0, 0], second[0, 2, 0, 0], second[1, 0, 1, 1] = 0.5, 0.5, 2 / 255
+    off, mean, worst = script("agreement").compare(first, second)
+    assert (off, mean, worst) == (1 / 8, pytest.approx((1 + 2 / 255) / 24), pytest.approx(1 / 12))
+    second[1, 0, 0, 0] = float("nan")
+    assert script("agreement").compare(first, second)[0] == 2 / 8
+
+
+def test_the_page_shows_what_agreement_wrote(script: Callable[[str], ModuleType]) -> None:
+    results = json.loads((FOLDER / "results/agreement.json").read_text())["results"]
+    assert script("agreement").markdown(results) in (FOLDER.parent / "docs/METHOD.md").read_text()
+    [deep] = [r for r in results if (r["preset"], r["depth"], r["dtype"]) == ("imagenet", 3, "float32")]
+    readme = " ".join((FOLDER.parent / "README.md").read_text().split())
+    assert f"but {100 * deep['off']['CUDA, CPU']:.0f} % of those of float images are" in readme
+
+
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """A folder with one class of four photographs."""
@@ -118,9 +160,7 @@ def assert_rated(written: Path, names: list[str]) -> None:
         assert 0 < min(row["rates"]) <= row["median"] <= max(row["rates"])
 
 
-def test_pipelines(device: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
-    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+def test_pipelines(device: str, photos: Path, plugin: Path, tmp_path: Path) -> None:
     written = tmp_path / "out.json"
     tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--warmup", 1, "--peers", "trivial"]
     text = run("throughput", "--pipeline", photos, "--device", device, *tiny, "--json", written)

@@ -6,19 +6,15 @@ No GPU needed, so every change of csrc/cuda is tested everywhere; on a GPU the o
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import itertools
-import shutil
-import subprocess
-import sysconfig
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import count_beyond, make_images
+from emulated_cuda import apply
 from test_core_checks import BAD_APPLIES, BAD_SAMPLES, apply_arguments, sample_arguments
 from test_primitives import (
     DRIFT,
@@ -32,61 +28,7 @@ from test_primitives import (
     rounded_reference,
 )
 
-from prime_dali import Plan, _arguments, arrays, preset, reference, sample
-
-ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def cuda(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """prime_dali._arrays_cuda, for host memory."""
-    pybind11 = pytest.importorskip("pybind11", reason="compiling needs pybind11")
-    compiler = shutil.which("c++")
-    if compiler is None:
-        pytest.skip("compiling needs a C++ compiler")
-    folder = tmp_path_factory.mktemp("cuda_on_cpu")
-    shutil.copytree(ROOT / "csrc", folder / "csrc")
-    shutil.copy(ROOT / "tests/cuda_on_cpu/device.cuh", folder / "csrc/cuda/device.cuh")
-    sources = [folder / "csrc/arrays/module_cuda.cpp"]
-    for source in sorted((folder / "csrc/cuda").glob("*.cu")):
-        sources.append(source.with_suffix(".cpp"))
-        source.rename(sources[-1])
-    target = folder / f"_arrays_cuda{sysconfig.get_config_var('EXT_SUFFIX')}"
-    flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-march=native", "-ffp-contract=off", "-fvisibility=hidden"]
-    names = ['-DPRIME_CUDA_VERSION="none"', '-DPRIME_CUDA_ARCHITECTURES="none"']
-    includes = [ROOT / "tests/cuda_on_cpu", pybind11.get_include(), sysconfig.get_path("include")]
-    command = [compiler, *flags, *names, "-include", "cuda_fp16.h", *(f"-I{i}" for i in includes)]
-    done = subprocess.run(
-        [*command, *map(str, sources), "-o", str(target)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    spec = importlib.util.spec_from_file_location("_arrays_cuda", target)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def apply(
-    cuda: Any, images: np.ndarray, plan: Plan, out_dtype: type = np.float32, flip: np.ndarray | None = None,
-    layout: str = "NCHW", mean: tuple[float, ...] = (), scale: tuple[float, ...] = (), workspace: float | None = None,
-) -> np.ndarray:  # fmt: skip
-    """Images [N, 3, H, W] augmented; ``layout`` is that of the memory, ``workspace`` its bytes if not what it wants,
-    or, as a float, a share of that."""
-    count, _, height, width = images.shape
-    rows = np.ascontiguousarray(plan.rows)
-    shape = (plan.views * count, 3, height, width)
-    if layout == "NHWC":
-        images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-        out = np.full((shape[0], height, width, 3), 77, out_dtype).transpose(0, 3, 1, 2)  # 77: not written
-    else:
-        out = np.full(shape, 77, out_dtype)
-    arguments = arrays._apply_arguments(images, "NCHW", out, "NCHW", plan, rows, flip, mean, scale)
-    size = workspace if isinstance(workspace, int) else int(cuda.workspace_bytes(arguments) * (workspace or 1))
-    memory = np.full(size + 256, 0xFF, np.uint8)  # NaN, should anything be read before it is written
-    address = memory.ctypes.data + -memory.ctypes.data % 256  # allocators of GPU memory align
-    cuda.apply({**arguments, "workspace": address, "workspace_bytes": size, "stream": 0})
-    return out
+from prime_dali import Plan, _arguments, preset, reference, sample
 
 
 @pytest.mark.parametrize("size", [size for size in SIZES if size != (224, 224)])

@@ -138,8 +138,10 @@ def check_each_slot(run: Callable[[Plan], np.ndarray], images: torch.Tensor, pla
             for row in range(plan.batch):
                 slot = slots.get((row, chain, j))
                 start, tolerance = before[row], FLOAT
-                if kernels == "cuda" and slot is not None and slot.primitive in ("spectral", "spatial"):
-                    start = kept(start)  # such a slot reads the image of the pass before; others go on in registers
+                reads = slot is not None and slot.primitive in ("spectral", "spatial")
+                if kernels == "cuda" and (reads or np.array_equal(start, images[row])):
+                    start = kept(start)  # of the pass before, or the input; other slots go on in registers
+                if kernels == "cuda" and reads:
                     tolerance = SHIFTED[kernels] if slot.primitive == "spatial" else FLOAT
                 expected = start if slot is None else reference.apply_slot(start, slot)
                 assert count_beyond(after[row], expected, tolerance) == 0, slot and slot.primitive
@@ -200,7 +202,7 @@ def test_whole_images(name: str, size: tuple[int, int], mixing: str, device: str
     slots is off by 1e-6, eight units in the last place of float32 at 1. On CUDA a slot is off by a step of 1 / 32640, and
     a spatial one by what its shifts are off."""
     images = make_images(6, *size)
-    for seed in (4, 5):
+    for seed in (4, 5) if size != (224, 224) else (4,):  # the reference takes seconds for a large image
         plan = prime_dali.sample(preset(name).replace(mixing=mixing), np.arange(6), size=size, seed=seed)
         out = prime_dali.apply(images.to(device), plan.torch(device))
         expected = reference.apply(images, plan)
