@@ -49,6 +49,8 @@ def _index(value: Any) -> Any:
         return value
     if getattr(value, "ndim", 0) != 0 or "bool" in str(getattr(value, "dtype", "")):
         return None
+    if not hasattr(value, "__index__"):  # before torch 2.12 a compiler does not catch what operator.index() raises
+        return None
     try:
         return operator.index(value)
     except TypeError:
