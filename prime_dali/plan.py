@@ -263,17 +263,13 @@ class Plan:
         """Every slot that does something, with its random coefficients as float64 NumPy arrays.
 
         Raises:
-            ValueError: As :meth:`validate`; a slot holds no known primitive.
+            ValueError: As :meth:`validate`.
         """
         plan = self.numpy()
         plan.validate()
         slots = []
         for row, chain, j in np.argwhere(plan.primitive != IDENTITY).tolist():
-            number, strength = int(plan.primitive[row, chain, j]), float(plan.strength[row, chain, j])
-            name = primitive_name(number)
-            if name not in NAMES:
-                at = f"plan: row {row}, chain {chain}, slot {j}"
-                raise ValueError(f"{at}: expected a primitive from 0 to {len(NAMES) - 1}, got {number}")
+            name, strength = NAMES[plan.primitive[row, chain, j]], float(plan.strength[row, chain, j])
             band = int(plan.first[row, chain, j]), int(plan.last[row, chain, j])
             slot = Slot(row, chain, j, name, strength, *band, np.empty(0))
             slots.append(dataclasses.replace(slot, coefficients=_coefficients(slot, plan)))

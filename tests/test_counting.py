@@ -109,6 +109,8 @@ def checkpointed(call: Callable, images: torch.Tensor, reentrant: bool) -> torch
 
 @pytest.mark.parametrize(("compiled", "reentrant"), [(False, False), (False, True), (True, False)])
 def test_checkpointing_must_be_told_the_index(compiled: bool, reentrant: bool, device: str) -> None:
+    if torch.cuda.is_available():
+        torch.cuda.init()  # which the compiler does too, and not within a checkpoint
     images, index = make_images(2, *SIZE).to(device), torch.arange(2, device=device)
     module = PRIME("cifar").to(device)
     torch._dynamo.reset()

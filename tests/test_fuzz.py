@@ -359,7 +359,7 @@ def test_operators_called_directly_check_what_they_get() -> None:
         ops = torch.ops.prime_dali
         for call in (
             lambda: ops.apply(torch.from_numpy(PIXELS), rows, None, given, torch.float32, [], [], False),
-            lambda: ops.sample(torch.arange(2), torch.tensor(0), seed, [0], edited),
+            lambda: ops.sample(torch.arange(2), torch.tensor(0), *SIZE, seed, [0], edited),
         ):
             unless_refused(call, (RuntimeError, ValueError), r"prime_dali: |\w+: expected ")
 

@@ -93,7 +93,7 @@ def test_primitives_that_are_not_known_are_named() -> None:
     for number in (9, -1):
         plan.primitive[0, 0] = number
         assert plan.describe(0) == f"primitive {number} strength=0.5 2..9, primitive {number} strength=0.25"
-        with pytest.raises(ValueError, match=f"slot 0: expected a primitive from 0 to 4, got {number}"):
+        with pytest.raises(ValueError, match=f"slot 0: expected a known primitive, .* got primitive {number},"):
             plan.materialize()
 
 

@@ -163,9 +163,9 @@ def test_compiled_code_and_graphs_on_a_gpu(device: str) -> None:
     with pytest.raises(ValueError, match=EARLIER.format("1.5")):
         augment(images, index)
     images[1, 2, 3, 4] = 1
-    graph = torch.cuda.CUDAGraph()
+    graph, module = torch.cuda.CUDAGraph(), PRIME("cifar").to(device)
     with torch.cuda.graph(graph):
-        out = PRIME("cifar")(images, index)
+        out = module(images, index)
     graph.replay()
     prime_dali.check_pixels(0)
     images[1, 2, 3, 4] = 1.5

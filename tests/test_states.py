@@ -166,16 +166,16 @@ def test_workers(tmp_path: Path) -> None:
     assert list((tmp_path / "w").iterdir()) == []
 
 
-@pytest.mark.parametrize(("shared", "how", "message"), [
+@pytest.mark.parametrize(("start", "how", "message"), [
     ("dies", "works", r"a worker process was killed by signal 9 \(SIGKILL\) before its work was done; if memory was short"),
     ("works", "dies", r"a worker process ended with status 3 before its work was done; .* `if __name__ == '__main__':`"),
     ("raises", "works", "no such thing"),
 ])  # fmt: skip
-def test_a_worker_that_dies_is_an_error_at_once(shared: str, how: str, message: str, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_an_error_at_once(start: str, how: str, message: str, tmp_path: Path) -> None:
     started = time.monotonic()
     with (
         pytest.raises((_workers.WorkerDied, KeyError), match=message),
-        _workers.pool(tmp_path / "w", 2, 9, begin, shared) as pool,
+        _workers.pool(tmp_path / "w", 2, 9, begin, start) as pool,
     ):
         list(pool.map(squared, range(9), ["works"] * 4 + [how] * 5))
     assert time.monotonic() - started < 30
