@@ -363,7 +363,7 @@ def test_on_a_gpu(source: Path, tmp_path: Path) -> None:
         augment.run(Settings(source, tmp_path / device, prime_dali.preset("imagenet"), copies=1, device=device))
     for path in (tmp_path / "cpu").rglob("*.png"):
         other = pixels(tmp_path / "cuda" / path.relative_to(tmp_path / "cpu"))
-        assert np.mean(np.abs(pixels(path).astype(int) - other) > 1) < 0.01
+        assert np.mean(np.abs(pixels(path).astype(int) - other)) < 0.5  # docs/METHOD.md, "Precision on a GPU"
         np.testing.assert_array_equal(augment.remake(tmp_path / "cuda" / path.relative_to(tmp_path / "cpu")), other)
 
 
