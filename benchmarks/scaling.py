@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from common import add_shared, aligned, check_shared, circumstances, number, significant, write_json
 
-from prime_dali.recipes.checkpoint import read_log
+from prime_dali.training.checkpoint import read_log
 
 PARTS = 8  # of a run; the first one is not counted
 

@@ -49,7 +49,7 @@ from torch.nn.functional import cross_entropy
 from torchvision.transforms import v2
 
 import prime_dali
-from prime_dali.recipes.losses import jsd_loss
+from prime_dali.training.losses import jsd_loss
 
 PRESET = "imagenet"
 CLASSES = 1000

@@ -18,7 +18,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from prime_dali import PRIME
-from prime_dali.recipes.losses import jsd_loss
+from prime_dali.training.losses import jsd_loss
 
 try:
     from timm import create_model

@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _doctor(options: argparse.Namespace) -> None:
-    from . import doctor
+    from .tools import doctor
 
     print(doctor.report())
 
@@ -87,8 +87,9 @@ def _build_dali_plugin(options: argparse.Namespace) -> None:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    from . import _jobs, demo
+    from . import _jobs
     from ._folders import find
+    from .tools import demo
 
     photos = find([options.photos]) if options.photos else demo.shipped_photos()
     settings = demo.Settings(

@@ -21,10 +21,11 @@ from skimage.data import astronaut
 from test_corruptions import tiles
 
 import prime_dali
-from prime_dali import _jobs, augment, cli
+from prime_dali import _jobs, cli
 from prime_dali._pictures import read_photo
-from prime_dali.augment import Settings
-from prime_dali.recipes.cifar import read_cifar
+from prime_dali.data.cifar import read_cifar
+from prime_dali.tools import augment
+from prime_dali.tools.augment import Settings
 
 COMMAND = [sys.executable, "-c", "import sys; from prime_dali.cli import main; sys.exit(main(sys.argv[1:]))", "augment"]
 
@@ -319,7 +320,7 @@ def write_cifar(folder: Path, classes: int, images: np.ndarray, labels: np.ndarr
     (100, ["train.bin", "test.bin", "fine_label_names.txt"]),
 ])  # fmt: skip
 def test_cifar(classes: int, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prime_dali.augment._copies, "_BATCH", 3)
+    monkeypatch.setattr(prime_dali.tools.augment._copies, "_BATCH", 3)
     source = write_cifar(tmp_path / "cifar", classes, tiles(23), np.arange(23) % 7)
     out = tmp_path / "out"
     command = [str(source), str(out), "--cifar", str(classes), "--copies", "2", "--seed", "3", "--device", "cpu"]

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from prime_dali import random
-from prime_dali.recipes.augmix import (
+from prime_dali.training.augmix import (
     AUTOCONTRAST,
     EQUALIZE,
     NONE,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prime_dali.recipes.cifar import read_cifar
+from prime_dali.data.cifar import read_cifar
 
 NAMES = [f"kind{i}" for i in range(10)]
 

@@ -72,7 +72,7 @@ def test_bad_usage(arguments: list[str]) -> None:
 
 
 def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture, photos: Path) -> None:
-    from prime_dali import doctor
+    from prime_dali.tools import doctor
 
     if doctor.examine()[-1].usable:
         pytest.skip("a GPU pipeline can run here")

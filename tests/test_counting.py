@@ -15,7 +15,7 @@ from conftest import CUDA, make_images
 from torch.utils.checkpoint import checkpoint
 
 from prime_dali import PRIME, _counting
-from prime_dali.recipes.augmix import AugMix
+from prime_dali.training.augmix import AugMix
 
 SIZE = (8, 9)
 ASKS = "index: expected each image's own number, got None"

@@ -16,7 +16,7 @@ from conftest import DALI_GPU, make_images, needs_gpu
 from PIL import Image
 
 import prime_dali
-from prime_dali import doctor
+from prime_dali.tools import doctor
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 

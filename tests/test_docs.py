@@ -131,7 +131,7 @@ def shown(value: Any) -> str:
 
 
 def settings() -> str:
-    from prime_dali.recipes.config import RECIPES, TrainConfig, defaults
+    from prime_dali.training.config import RECIPES, TrainConfig, defaults
 
     types = typing.get_type_hints(TrainConfig, include_extras=True)
     columns = {recipe: TrainConfig(**defaults(recipe, "prime")) for recipe in RECIPES}

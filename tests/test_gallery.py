@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 import prime_dali
-from prime_dali import cli, gallery
+from prime_dali import cli
+from prime_dali.tools import gallery
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(
@@ -181,7 +182,7 @@ def test_page_is_whole(page: Path, photos: Path) -> None:
 
 
 def test_larger_pictures_are_jpeg(tmp_path: Path) -> None:
-    from prime_dali import _gallery_page
+    from prime_dali.tools import gallery_page as _gallery_page
 
     photo = np.random.default_rng(0).integers(0, 256, (70, 70, 3), np.uint8)
     _gallery_page.save({"x": photo}, prime_dali.preset("imagenet"), tmp_path / "page.html", details=0)

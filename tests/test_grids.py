@@ -22,10 +22,10 @@ from PIL import Image
 pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from prime_dali.analysis import ablation, alpha, cost, grid_file, grid_tables, grids, methods, sample_complexity
-from prime_dali.analysis.grid_file import Grid, Reported, Run
 from prime_dali.evaluation import corrupt, evaluate
 from prime_dali.evaluation.names import CORRUPTIONS
+from prime_dali.experiments import ablation, alpha, cost, grid_file, grid_tables, grids, methods, sample_complexity
+from prime_dali.experiments.grid_file import Grid, Reported, Run
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "grids"
 TINY = [
@@ -102,7 +102,7 @@ def test_runs_that_are_killed_and_fail(
     """A run is killed with its grid, and another cannot start: the same command finishes the first, reports the second."""
     out = tmp_path / "out"
     words = arguments(cifar, corrupted, out, "--grid", grid)
-    program = "import argparse; from prime_dali.analysis import ablation; p = argparse.ArgumentParser(); "
+    program = "import argparse; from prime_dali.experiments import ablation; p = argparse.ArgumentParser(); "
     program += "ablation.add_arguments(p); ablation.run(p.parse_args())"
     (out / "primitives=color").mkdir(parents=True)
     (out / "primitives=color" / "last.pt").write_bytes(b"no checkpoint")
@@ -431,7 +431,7 @@ def test_nothing_to_collect(grid: Path, tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_examples(path: Path, tmp_path: Path) -> None:
     """Every file is a grid of the analysis that its name begins with."""
-    module = importlib.import_module(f"prime_dali.analysis.{path.stem.partition('-')[0]}")
+    module = importlib.import_module(f"prime_dali.experiments.{path.stem.partition('-')[0]}")
     grid = grids.read_grid(module.ANALYSIS, options(module, "--out", tmp_path, "--grid", path), {})
     grid_file.check_names("evaluate", grid.evaluate, grid_file.EVALUATION)
     assert len([grid.config(run) for run in grid.runs]) >= 3

@@ -25,7 +25,7 @@ from test_corruptions import tiles
 
 pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 
-from prime_dali.recipes import checkpoint
+from prime_dali.training import checkpoint
 
 SECONDS = float(os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("PRIME_DALI_FUZZ_SEED", "0"))
@@ -34,7 +34,7 @@ KILLS = 2  # of each run
 SERVER = """if True:
     import json, os, signal, sys, time
     import cv2, torch
-    import prime_dali.augment, prime_dali.cli, prime_dali.evaluation.corrupt, prime_dali.recipes.train
+    import prime_dali.tools.augment, prime_dali.cli, prime_dali.evaluation.corrupt, prime_dali.training.train
     torch.set_num_threads(1)
     print("ready", flush=True)
     for line in sys.stdin:

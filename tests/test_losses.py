@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from prime_dali.recipes.losses import LEAST, jsd_loss
+from prime_dali.training.losses import LEAST, jsd_loss
 
 
 def random_batch(

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torchvision
 
-from prime_dali.recipes import networks
+from prime_dali.training import networks
 
 
 def save(content: Any, path: Path) -> Path:

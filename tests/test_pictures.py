@@ -16,8 +16,8 @@ from PIL import Image
 
 from prime_dali import _folders, _pictures, cli
 from prime_dali._pictures import PhotoError, open_picture
+from prime_dali.data.cifar import read_cifar
 from prime_dali.evaluation import corrupt
-from prime_dali.recipes.cifar import read_cifar
 
 # Damaged files that decoders answer with exceptions of all kinds; the names say of which.
 

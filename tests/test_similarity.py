@@ -16,10 +16,10 @@ from PIL import Image
 from torch import nn
 
 from prime_dali import cli
-from prime_dali.analysis import embedding, features, samples, similarity, similarity_report
+from prime_dali.data.cifar import Cifar
 from prime_dali.evaluation import corruptions
-from prime_dali.recipes import networks
-from prime_dali.recipes.cifar import Cifar
+from prime_dali.experiments import embedding, features, samples, similarity, similarity_report
+from prime_dali.training import networks
 
 CPU = torch.device("cpu")
 

@@ -133,7 +133,7 @@ def test_a_grid_under_slurm(tmp_path: Path) -> None:
     records[:20].tofile(data / "test_batch.bin")
     for i, part in enumerate(np.array_split(records[20:], 5), 1):
         part.tofile(data / f"data_batch_{i}.bin")
-    program = "import argparse, sys; from prime_dali.analysis import ablation; p = argparse.ArgumentParser(); "
+    program = "import argparse, sys; from prime_dali.experiments import ablation; p = argparse.ArgumentParser(); "
     program += "ablation.add_arguments(p); ablation.run(p.parse_args(sys.argv[3:]))"
     command(tmp_path, "prime-dali", f"#!/bin/bash\nexec {sys.executable} -c '{program}' \"$@\"\n")
     (tmp_path / "grid.yaml").write_text(f"""

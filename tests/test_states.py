@@ -21,9 +21,10 @@ from PIL import Image
 from test_corruptions import tiles
 
 import prime_dali
-from prime_dali import _files, _workers, augment, cli
+from prime_dali import _files, _workers, cli
 from prime_dali._states import Kind, read_array
 from prime_dali.evaluation import corrupt
+from prime_dali.tools import augment
 
 KIND = Kind({"a": {"b": int}, "c": [(None, float)], "d": dict}, "a state", "start again")
 
@@ -202,8 +203,8 @@ def test_a_worker_killed_as_it_starts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("command", ["evaluate", "analyze"])
 def test_a_worker_of_a_data_loader_that_dies(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prime_dali.analysis import samples
     from prime_dali.evaluation import image_sets
+    from prime_dali.experiments import samples
 
     Image.fromarray(tiles(1)[0]).save(tmp_path / "a.png")
     files = [str(tmp_path / "a.png")] * 4

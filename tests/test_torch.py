@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import prime_dali
 from prime_dali import PRIME, arrays, preset
-from prime_dali.recipes.augmix import AugMix
+from prime_dali.training.augmix import AugMix
 
 SIZE = (24, 31)
 

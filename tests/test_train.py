@@ -24,11 +24,11 @@ from PIL import Image
 pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 
 from prime_dali._files import held
-from prime_dali.recipes import checkpoint, networks, replay, train
-from prime_dali.recipes.config import TrainConfig, defaults
-from prime_dali.recipes.data import CifarData
-from prime_dali.recipes.ranks import Ranks
-from prime_dali.recipes.trainer import Diverged, Trainer
+from prime_dali.training import checkpoint, networks, replay, train
+from prime_dali.training.config import TrainConfig, defaults
+from prime_dali.training.data import CifarData
+from prime_dali.training.ranks import Ranks
+from prime_dali.training.trainer import Diverged, Trainer
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 TRAIN, TEST = 120, 30
@@ -426,7 +426,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     program = f"""if True:
         import resource, signal, torch
         from pathlib import Path
-        from prime_dali.recipes import checkpoint
+        from prime_dali.training import checkpoint
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         folder = Path({str(tmp_path)!r})

@@ -12,10 +12,10 @@ from PIL import Image
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 
-from prime_dali.recipes import checkpoint, train
-from prime_dali.recipes.data import listed
-from prime_dali.recipes.ranks import Ranks
-from prime_dali.recipes.trainer import Trainer
+from prime_dali.training import checkpoint, train
+from prime_dali.training.data import listed
+from prime_dali.training.ranks import Ranks
+from prime_dali.training.trainer import Trainer
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 SMALL = [
@@ -126,7 +126,7 @@ def test_a_broken_file_is_replaced(tmp_path: Path, photo: np.ndarray, caplog: py
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_see_every_image_once(data: Path, tmp_path: Path, world: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prime_dali.recipes.trainer.DistributedDataParallel", lambda model, **_: model)
+        patch.setattr("prime_dali.training.trainer.DistributedDataParallel", lambda model, **_: model)
         parts = [start(data, tmp_path, ranks=Ranks(rank, world, torch.device("cpu"))) for rank in range(world)]
     seen = sorted(n for part in parts for batch in part.data._train for n in batch.indices.tolist())
     assert seen == list(range(18))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _arguments, _folders
-from ..order import permutation
+from ..data.sampling import permutation
 
 LAST_BATCH = ("drop", "partial", "fill")
 

@@ -11,8 +11,10 @@ from nvidia.dali import Pipeline, math
 from nvidia.dali import fn as dali_fn
 from nvidia.dali.data_node import DataNode
 
-from .. import _arguments, doctor, order
+from .. import _arguments
 from ..config import PrimeConfig, as_config
+from ..data import sampling as order
+from ..tools import doctor
 from . import dataset, inputs
 from .operator import prime, types
 

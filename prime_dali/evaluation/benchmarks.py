@@ -14,7 +14,7 @@ from .. import _arguments
 from .._folders import classes as class_folders
 from .._folders import find
 from .._states import Kind, read_array
-from ..recipes import cifar
+from ..data import cifar
 from .image_sets import LOADERS, Arrays, Pictures
 from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
@@ -67,7 +67,7 @@ def cifar_clean(folder: str | Path, num_classes: int, classes: Sequence[str] | N
     """The test part of CIFAR.
 
     Args:
-        folder: As :func:`prime_dali.recipes.cifar.read_cifar` takes it.
+        folder: As :func:`prime_dali.data.cifar.read_cifar` takes it.
         num_classes: 10 or 100.
         classes: Of the network, to check the order; None: not known.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _folders, _jobs, _workers
 from .._pictures import PhotoError, open_picture, reading
-from ..recipes.cifar import SIDE, read_cifar
+from ..data.cifar import SIDE, read_cifar
 from . import corruptions, distortions
 from .names import SEVERITIES
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .. import _arguments
-from ..recipes import cifar, networks
+from ..data import cifar
+from ..models import networks
 from . import adaptation, benchmarks, image_sets, report, scores
 from .scores import Count, Counts
 

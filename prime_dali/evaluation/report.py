@@ -19,7 +19,7 @@ import torchvision
 
 from .. import __version__
 from .._files import replacing
-from ..recipes import networks
+from ..models import networks
 from . import adaptation, benchmarks, image_sets, reported, scores
 from .names import SEVERITIES
 

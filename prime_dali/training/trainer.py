@@ -21,7 +21,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from .._files import Report, held, replacing
-from . import checkpoint, networks, replay
+from ..models import networks
+from . import checkpoint, replay
 from .config import TrainConfig, differences
 from .data import CifarData, FolderData
 from .losses import jsd_loss

@@ -22,10 +22,10 @@ import yaml
 
 from .. import _arguments
 from .._files import replacing
-from ..recipes import checkpoint
-from ..recipes.cifar import read_cifar
-from ..recipes.config import TrainConfig, differences
-from ..recipes.train import INTERRUPTED
+from ..data.cifar import read_cifar
+from ..training import checkpoint
+from ..training.config import TrainConfig, differences
+from ..training.train import INTERRUPTED
 from . import grid_file, grid_tables
 from .grid_file import Grid, Run
 

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _arguments, _copies, _jobs, _options
-from ._copies import FILES, SUFFIXES, Settings
-from ._files import replacing
-from .config import PrimeConfig
-from .recipes.cifar import read_cifar
+from .. import _arguments, _jobs, _options
+from .._files import replacing
+from ..config import PrimeConfig
+from ..data.cifar import read_cifar
+from . import copies as _copies
+from .copies import FILES, SUFFIXES, Settings
 
 
 def parser() -> argparse.ArgumentParser:
@@ -130,7 +131,7 @@ def _device(name: str) -> str:
     try:
         import torch
 
-        from . import torch_ops
+        from .. import torch_ops
 
         usable = torch_ops.HAS_CUDA and torch.cuda.is_available()
     except (ImportError, OSError):

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from .._files import replacing
+from ..config import PrimeConfig
 from . import gallery
-from ._files import replacing
-from .config import PrimeConfig
 
 _SMALL = 64  # pixels; smaller pictures are PNG, others JPEG
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import order
+from ..data import sampling as order
+from ..data.cifar import SIDE, read_cifar
 from ..module import PRIME
 from .augmix import AugMix
-from .cifar import SIDE, read_cifar
 from .config import TrainConfig
 from .ranks import Ranks
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..data.cifar import SIDE
 from ..evaluation import report
-from ..recipes import networks
-from ..recipes.cifar import SIDE
+from ..models import networks
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +163,7 @@ def load(options: argparse.Namespace, side: int) -> Features:
     """The network of the options of :func:`add_options`, for images of this side (pixels).
 
     Raises:
-        ValueError, FileNotFoundError, ImportError: As :func:`prime_dali.recipes.networks.load` and :class:`Features`;
+        ValueError, FileNotFoundError, ImportError: As :func:`prime_dali.models.networks.load` and :class:`Features`;
             a network of CIFAR's images for larger ones, or the reverse.
         RuntimeError: A GPU is wanted that is not there.
     """

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _arguments, _options, arrays
-from ._files import replacing
-from ._folders import find, shown
-from ._pictures import read_photos, reading
-from .config import PrimeConfig
-from .plan import Plan
+from .. import _arguments, _options, arrays
+from .._files import replacing
+from .._folders import find, shown
+from .._pictures import read_photos, reading
+from ..config import PrimeConfig
+from ..plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,8 @@ def main(argv: list[str]) -> None:
         ValueError: A setting is none, or there are too many photographs for a PNG.
         ImportError: A package for pictures is missing.
     """
-    from . import _gallery_page, demo
+    from . import demo
+    from . import gallery_page as _gallery_page
 
     options = parser().parse_args(argv)
     config, out = _options.config(options), options.out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .random import stream, uniform
+from ..random import stream, uniform
 
 # PRIME names an image by counters (index, epoch, view); these use views at the far end of the range.
 _ATTEMPTS = 10

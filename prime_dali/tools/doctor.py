@@ -31,7 +31,7 @@ def examine() -> list[Finding]:
 
 def report() -> str:
     """The findings as text for the terminal."""
-    from . import __version__
+    from .. import __version__
 
     lines = [f"prime-dali {__version__}, Python {platform.python_version()}, {platform.platform()}"]
     for finding in examine():
@@ -64,7 +64,7 @@ def choose_device(wish: str, prime: bool = True) -> tuple[str, str]:
 
 def _cpu() -> Finding:
     try:
-        from . import _arrays
+        from .. import _arrays
     except ImportError as error:
         return Finding("CPU back end", False, str(error), "build the package again: pip install .")
     threads = len(os.sched_getaffinity(0))
@@ -134,7 +134,7 @@ def _dali_plugin(dali: Finding) -> Finding:
     what = "native DALI operator"
     if not dali.usable:
         return Finding(what, False, f"DALI: {dali.detail}", dali.advice)
-    from .dali import native
+    from ..dali import native
 
     try:
         path = native.plugin_path()

@@ -14,8 +14,8 @@ from typing import Any
 
 from .. import _arguments
 from .._states import Kind
-from ..recipes import train
-from ..recipes.config import FREE, RECIPES, TrainConfig, defaults
+from ..training import train
+from ..training.config import FREE, RECIPES, TrainConfig, defaults
 
 SETS = ("cifar-c", "cifar-c-bar", "imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
 EVALUATION = (

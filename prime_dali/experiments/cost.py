@@ -22,9 +22,9 @@ import torch
 from .. import __version__, _arguments
 from .._files import replacing
 from ..evaluation import report, reported
-from ..recipes.config import TrainConfig
-from ..recipes.ranks import Ranks
-from ..recipes.trainer import Trainer
+from ..training.config import TrainConfig
+from ..training.ranks import Ranks
+from ..training.trainer import Trainer
 from . import grid_file, official
 
 # Training time on ImageNet-100 over standard training (section "Sample complexity": PRIME 1.27 times standard training

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._files import Report
+from .._pictures import PhotoError, read_photos
+from ..config import PrimeConfig
 from . import doctor, gallery
-from ._files import Report
-from ._pictures import PhotoError, read_photos
-from .config import PrimeConfig
 
 MAX_PHOTOS = 32  # the pipeline holds them in memory, and each is a row of the gallery
 
@@ -63,7 +63,7 @@ def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali import types as dali_types
 
-    from .dali import prime
+    from ..dali import prime
 
     types: Any = dali_types  # its members are made at run time
     device_id: Any = 0 if device == "gpu" else None
@@ -95,7 +95,7 @@ def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -
     Raises:
         PhotoError: Not all are, and ``on_error`` is ``"fail"``; or none is.
     """
-    from .dali import loader
+    from ..dali import loader
 
     broken = loader.broken_files([str(path) for path in photos], 0 if device == "gpu" else None)
     for why in broken.values():

@@ -19,12 +19,12 @@ from .. import _arguments
 from .._folders import find, shown
 from .._pictures import open_picture, sha256
 from ..config import preset
+from ..data.cifar import Cifar, read_cifar
 from ..evaluation import benchmarks, corruptions, distortions, image_sets
 from ..evaluation.corrupt import read_224
 from ..evaluation.names import SEVERITIES
 from ..module import PRIME
-from ..recipes.augmix import AugMix, run_chains
-from ..recipes.cifar import Cifar, read_cifar
+from ..training.augmix import AugMix, run_chains
 
 AUGMENTATIONS = {
     "augmix-no-mix": "AugMix, no mixing", "prime-no-mix": "PRIME, no mixing", "augmix": "AugMix", "prime": "PRIME",
@@ -138,7 +138,7 @@ def images_of(folder: Path | None, cifar: Sequence[str] | None, *, train: bool =
 
     Raises:
         ValueError: Both or neither is given; not 10 or 100 classes.
-        FileNotFoundError, ValueError: As :meth:`Photos.of` and :func:`prime_dali.recipes.cifar.read_cifar`.
+        FileNotFoundError, ValueError: As :meth:`Photos.of` and :func:`prime_dali.data.cifar.read_cifar`.
     """
     if (folder is None) == (cifar is None):
         raise ValueError("images: expected a folder of photographs or --cifar, and not both")

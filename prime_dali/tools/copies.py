@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _arguments, _jobs, _workers, arrays
-from ._files import naming
-from ._folders import SUFFIXES as PICTURES
-from ._folders import shown, walk
-from ._pictures import PhotoError, read_photo, sha256
-from ._states import TEXT, Kind
-from .config import PrimeConfig
-from .plan import Plan
-from .recipes.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
+from .. import __version__, _arguments, _jobs, _workers, arrays
+from .._files import naming
+from .._folders import SUFFIXES as PICTURES
+from .._folders import shown, walk
+from .._pictures import PhotoError, read_photo, sha256
+from .._states import TEXT, Kind
+from ..config import PrimeConfig
+from ..data.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
+from ..plan import Plan
 
 FILES = "files.jsonl"
 """One line of JSON for each file made: what it was made of, and what was drawn."""
@@ -72,7 +72,7 @@ def augment(
         return arrays.apply(images, plan, layout="NHWC", threads=threads), plan
     import torch
 
-    from . import torch_ops
+    from .. import torch_ops
 
     index = torch.tensor(numbers, device=device)
     plan = torch_ops.sample(config, index, size=size, seed=seed, epoch=copy, view=0)
