@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._files import held, naming, sync, sync_file_system
-from ._folders import shown
-from ._pictures import PhotoError, sha256
 from ._states import Kind
+from .data.folders import shown
+from .data.pictures import PhotoError, sha256
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names

@@ -9,16 +9,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import __version__, _options
+from . import __version__
+from .tools import options as _options
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
 _MODULES = {
-    "gallery": ("gallery", "what PRIME does, as a picture or as a page to search in"),
-    "augment": ("augment", "copies of a folder of images, or of CIFAR, made before training"),
-    "train": ("recipes.train", "a robust classifier, by one of the paper's recipes"),
+    "gallery": ("tools.gallery", "what PRIME does, as a picture or as a page to search in"),
+    "augment": ("tools.augment", "copies of a folder of images, or of CIFAR, made before training"),
+    "train": ("training.train", "a robust classifier, by one of the paper's recipes"),
     "corrupt": ("evaluation.corrupt", "make a corruption benchmark of a clean test set"),
     "evaluate": ("evaluation.evaluate", "accuracy, corruption accuracy and mCE of a classifier, with tables"),
-    "analyze": ("analysis.command", "the paper's other experiments: similarity, embedding and more"),
+    "analyze": ("experiments.command", "the paper's other experiments: similarity, embedding and more"),
 }
 
 
@@ -88,7 +89,7 @@ def _build_dali_plugin(options: argparse.Namespace) -> None:
 
 def _demo(options: argparse.Namespace) -> None:
     from . import _jobs
-    from ._folders import find
+    from .data.folders import find
     from .tools import demo
 
     photos = find([options.photos]) if options.photos else demo.shipped_photos()

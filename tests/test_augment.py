@@ -22,8 +22,8 @@ from test_corruptions import tiles
 
 import prime_dali
 from prime_dali import _jobs, cli
-from prime_dali._pictures import read_photo
 from prime_dali.data.cifar import read_cifar
+from prime_dali.data.pictures import read_photo
 from prime_dali.tools import augment
 from prime_dali.tools.augment import Settings
 

@@ -168,7 +168,7 @@ def test_page_is_whole(page: Path, photos: Path) -> None:
         data = re.findall(r'<img class="small"[^>]*src="data:image/png;base64,([^"]+)"', article)
         return [np.asarray(Image.open(io.BytesIO(base64.b64decode(each)))) for each in data]
 
-    from prime_dali._pictures import read_photo
+    from prime_dali.data.pictures import read_photo
 
     clean = np.stack([read_photo(photos / name, 32) for name in NAMES])
     plan = prime_dali.sample("cifar", np.arange(3), size=(32, 32), seed=4)

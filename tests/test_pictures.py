@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prime_dali import _folders, _pictures, cli
-from prime_dali._pictures import PhotoError, open_picture
+from prime_dali import cli
+from prime_dali.data import folders as _folders
+from prime_dali.data import pictures as _pictures
 from prime_dali.data.cifar import read_cifar
+from prime_dali.data.pictures import PhotoError, open_picture
 from prime_dali.evaluation import corrupt
 
 # Damaged files that decoders answer with exceptions of all kinds; the names say of which.

@@ -18,8 +18,8 @@ from conftest import DALI_GPU, make_images
 from PIL import Image, ImageOps
 
 import prime_dali
-from prime_dali._pictures import open_picture
 from prime_dali.data import sampling as order
+from prime_dali.data.pictures import open_picture
 from prime_dali.tools import doctor
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")

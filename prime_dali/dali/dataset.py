@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _folders
+from .. import _arguments
+from ..data import folders as _folders
 from ..data.sampling import permutation
 
 LAST_BATCH = ("drop", "partial", "fill")

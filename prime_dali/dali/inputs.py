@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvidia.dali.data_node import DataNode
 
-from .._pictures import reader, refused
+from ..data.pictures import reader, refused
 from .operator import fn
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from nvidia.dali import Pipeline
 
 from .. import _arguments
-from .._folders import shown
-from .._pictures import PhotoError, check
 from .._states import Kind
+from ..data.folders import shown
+from ..data.pictures import PhotoError, check
 from .dataset import Files
 from .operator import types
 from .pipelines import ImagePipeline, fn

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _folders
-from .._pictures import open_picture
+from . import folders as _folders
+from .pictures import open_picture
 
 SIDE = 32
 _NOT_THERE = """expected CIFAR-{classes} as one of

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from .. import _arguments
-from .._folders import classes as class_folders
-from .._folders import find
 from .._states import Kind, read_array
 from ..data import cifar
+from ..data.folders import classes as class_folders
+from ..data.folders import find
 from .image_sets import LOADERS, Arrays, Pictures
 from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 

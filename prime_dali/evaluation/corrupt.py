@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _folders, _jobs, _workers
-from .._pictures import PhotoError, open_picture, reading
+from .. import __version__, _arguments, _jobs, _workers
+from ..data import folders as _folders
 from ..data.cifar import SIDE, read_cifar
+from ..data.pictures import PhotoError, open_picture, reading
 from . import corruptions, distortions
 from .names import SEVERITIES
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from .._folders import shown
-from .._pictures import PhotoError, dimensions, open_picture
+from ..data.folders import shown
+from ..data.pictures import PhotoError, dimensions, open_picture
 
 LOADERS = ("pillow", "dali")
 Batch = tuple[torch.Tensor, torch.Tensor]

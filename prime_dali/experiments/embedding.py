@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._files import replacing
-from .._folders import shown
+from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from .. import _arguments
-from .._folders import find, shown
-from .._pictures import open_picture, sha256
 from ..config import preset
 from ..data.cifar import Cifar, read_cifar
+from ..data.folders import find, shown
+from ..data.pictures import open_picture, sha256
 from ..evaluation import benchmarks, corruptions, distortions, image_sets
 from ..evaluation.corrupt import read_224
 from ..evaluation.names import SEVERITIES

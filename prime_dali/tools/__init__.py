@@ -1,1 +1,1 @@
-"""tools"""
+"""Commands on top of the library: ``demo``, ``gallery``, ``augment`` and ``doctor``."""

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _jobs, _options
+from .. import _arguments, _jobs
 from .._files import replacing
 from ..config import PrimeConfig
 from ..data.cifar import read_cifar
 from . import copies as _copies
+from . import options as _options
 from .copies import FILES, SUFFIXES, Settings
 
 

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _jobs, _workers, arrays
 from .._files import naming
-from .._folders import SUFFIXES as PICTURES
-from .._folders import shown, walk
-from .._pictures import PhotoError, read_photo, sha256
 from .._states import TEXT, Kind
 from ..config import PrimeConfig
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
+from ..data.folders import SUFFIXES as PICTURES
+from ..data.folders import shown, walk
+from ..data.pictures import PhotoError, read_photo, sha256
 from ..plan import Plan
 
 FILES = "files.jsonl"
@@ -36,7 +36,7 @@ class Settings:
     """What to make; :func:`run` checks it."""
 
     source: Path
-    """A folder of images, in folders of any depth; or CIFAR as :func:`.recipes.cifar.read_cifar` takes it."""
+    """A folder of images, in folders of any depth; or CIFAR as :func:`.data.cifar.read_cifar` takes it."""
     destination: Path
     """New, empty, or of an earlier run with the same settings."""
     config: PrimeConfig

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._files import Report
-from .._pictures import PhotoError, read_photos
 from ..config import PrimeConfig
+from ..data.pictures import PhotoError, read_photos
 from . import doctor, gallery
 
 MAX_PHOTOS = 32  # the pipeline holds them in memory, and each is a row of the gallery

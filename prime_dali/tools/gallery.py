@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _options, arrays
+from .. import _arguments, arrays
 from .._files import replacing
-from .._folders import find, shown
-from .._pictures import read_photos, reading
 from ..config import PrimeConfig
+from ..data.folders import find, shown
+from ..data.pictures import read_photos, reading
 from ..plan import Plan
+from . import options as _options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from . import _arguments
-from .config import LAWS, MIXINGS, PrimeConfig, preset
+from .. import _arguments
+from ..config import LAWS, MIXINGS, PrimeConfig, preset
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ._files import Report
-from ._folders import shown
+from .._files import Report
+from .folders import shown
 
 if TYPE_CHECKING:
     from PIL import Image
