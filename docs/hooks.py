@@ -14,7 +14,9 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 _MARK = "<!-- measured results -->"
-_RESULT = re.compile(r"\]\((?:results/)?([^/)]+)\)")  # a link, as pages here, in benchmarks/ and in RESULTS have it
+_RESULT = re.compile(
+    r"\]\((?:results/)?((?:\w+/)?[^/)]+)\)"
+)  # a link, as pages here, in benchmarks/ and in RESULTS have it
 _FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\s*(?:\\\((?P<inline>.*?)\\\)|\\\[(?P<block>.*?)\\\])\s*</\1>', re.S
 )
@@ -23,14 +25,19 @@ _FORMULA = re.compile(
 def on_files(files: Any, config: Any) -> Any:
     """Give the site what lies outside docs/: the notes on speed, the pictures and the numbers of measurements."""
     files.append(File.generated(config, "NOTES.md", abs_src_path=str(ROOT / "benchmarks" / "NOTES.md")))
-    for path in sorted((*RESULTS.glob("*.png"), *RESULTS.glob("*.json"))):
-        files.append(File.generated(config, f"results/{path.name}", abs_src_path=str(path)))
+    for path in _results("png", "json"):
+        files.append(File.generated(config, f"results/{path.relative_to(RESULTS)}", abs_src_path=str(path)))
     return files
+
+
+def _results(*suffixes: str) -> list[Path]:
+    """The files of measurements and of whole experiments; a run of one has a folder of its own, which is left out."""
+    return sorted(path for folder in ("", "*/") for suffix in suffixes for path in RESULTS.glob(f"{folder}*.{suffix}"))
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put what benchmarks/results/*.md say, measured results all, in the place of the mark, and lead links there."""
-    pages = {path.name: path.read_text() for path in sorted(RESULTS.glob("*.md"))}
+    pages = {str(path.relative_to(RESULTS)): path.read_text() for path in _results("md")}
     tables = [re.sub(r"^#", "###", text, flags=re.M) for text in pages.values()]
     markdown = markdown.replace(_MARK, "\n\n".join(tables) or "No trainings have been measured yet.")
 

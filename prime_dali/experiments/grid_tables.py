@@ -146,7 +146,7 @@ def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
         f"{'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
         *([f"a trial: at most {config.limit_steps} steps an epoch"] if config.limit_steps else []),
         *([f"PARTIAL: {len(grid.runs) - len(done)} runs are missing"] if len(done) < len(grid.runs) else []),
-        "mean ± standard deviation over seeds" if seeds else
+        "mean ± standard deviation over seeds" if len(seeds) > 1 else
         "one run each: differences within the spread over seeds mean nothing",
     ]  # fmt: skip
     out += _data(grid, done)
@@ -203,7 +203,14 @@ def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
         minutes = "-" if row.minutes is None else f"{row.minutes:.1f}"
         cells.append([label(row), *(cell(row.scores.get(c), digits, row.spread.get(c)) for c in columns), minutes])
     return "\n".join(
-        [f"# {name}: accuracy, %", "", *(f"- {note}" for note in notes), "", report.table(header, cells), ""]
+        [
+            f"# {name} on {table[0].dataset}: accuracy, %",
+            "",
+            *(f"- {note}" for note in notes),
+            "",
+            report.table(header, cells),
+            "",
+        ]
     )
 
 
