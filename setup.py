@@ -17,6 +17,7 @@ import importlib.util
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -49,19 +50,16 @@ def find_cuda() -> Cuda | None:
         raise SystemExit(f"PRIME_DALI_CUDA: expected auto, 0 or 1, got {wish!r}")
     if wish == "0":
         return None
-    home = os.environ.get("CUDA_HOME")
-    nvcc = shutil.which(str(Path(home) / "bin" / "nvcc") if home else "nvcc")
+    toolkit = runpy.run_path(str(ROOT / "prime_dali/_toolkit.py"))  # the package itself has not been built yet
+    home, nvcc = os.environ.get("CUDA_HOME"), toolkit["compiler"]()
     if nvcc is None:
         where = f"in CUDA_HOME={home}" if home else "on PATH"
         if wish == "1" or home:
             raise SystemExit(f"PRIME_DALI_CUDA={wish}: no CUDA compiler (nvcc) {where}")
         return None
-    # nvcc on PATH may be a wrapper: ask it where its toolkit is.
-    dry = subprocess.run([nvcc, "--dryrun", "-c", "x.cu"], capture_output=True, text=True, cwd=ROOT / "csrc").stderr
-    top = Path(home) if home else Path(match[1]) if (match := re.search(r"^#\$ TOP=(\S+)", dry, re.M)) else None
-    folders = [top / "lib64", top / f"targets/{platform.machine()}-linux/lib", top / "lib"] if top else []
-    found = [folder for folder in folders if (folder / "libcudart_static.a").exists()]
-    if top is None or not found:
+    top = toolkit["of_compiler"](nvcc, ROOT / "csrc")
+    library = None if top is None else toolkit["static_runtime"](top)
+    if library is None:
         message = f"{nvcc} belongs to no complete CUDA toolkit (libcudart_static.a not found; set CUDA_HOME)"
         if wish == "1":
             raise SystemExit(f"PRIME_DALI_CUDA=1: {message}")
@@ -71,7 +69,7 @@ def find_cuda() -> Cuda | None:
     known = re.findall(r"compute_(\d+)", output(nvcc, "--list-gpu-arch"))
     wanted = os.environ.get("PRIME_DALI_CUDA_ARCHS")
     architectures = chosen_architectures(wanted, known) if wanted else tuple(a for a in ARCHITECTURES if a in known)
-    return Cuda(nvcc, found[0], top / "include", version[1] if version else "unknown", architectures)
+    return Cuda(nvcc, library, top / "include", version[1] if version else "unknown", architectures)
 
 
 def chosen_architectures(wanted: str, known: list[str]) -> tuple[str, ...]:

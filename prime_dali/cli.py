@@ -14,7 +14,7 @@ from .tools import options as _options
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
 _MODULES = {
-    "gallery": ("tools.gallery", "what PRIME does, as a picture or as a page to search in"),
+    "gallery": ("tools.gallery_command", "what PRIME does, as a picture or as a page to search in"),
     "augment": ("tools.augment", "copies of a folder of images, or of CIFAR, made before training"),
     "train": ("training.train", "a robust classifier, by one of the paper's recipes"),
     "corrupt": ("evaluation.corrupt", "make a corruption benchmark of a clean test set"),
@@ -88,7 +88,7 @@ def _build_dali_plugin(options: argparse.Namespace) -> None:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    from . import _jobs
+    from .data import jobs
     from .data.folders import find
     from .tools import demo
 
@@ -97,7 +97,7 @@ def _demo(options: argparse.Namespace) -> None:
         config=_options.config(options), out=options.out, photos=photos, size=options.size, batch=options.batch,
         batches=options.batches, seed=options.seed, device=options.device, on_error=options.on_error,
     )  # fmt: skip
-    demo.run(settings, print, _jobs.tqdm())
+    demo.run(settings, print, jobs.tqdm())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 from prime_dali.evaluation import names
-from prime_dali.training import networks
+from prime_dali.models import networks
 
 CPU = torch.device("cpu")
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}

@@ -49,6 +49,7 @@ def test_the_patches_add_a_primitive(tmp_path: Path) -> None:
     assert re.search(r"\b17 passed", out), out
     code = """
 import numpy as np, prime_dali
+from prime_dali.tools import gallery
 config = prime_dali.preset("cifar").replace(primitives=("color", "gamma"), gamma_std_max=1.0)
 plan = prime_dali.sample(config, np.arange(500), size=(32, 32))
 assert set(np.unique(plan.primitive)) == {0, 3, 5}
@@ -57,7 +58,7 @@ x = np.random.default_rng(0).integers(0, 256, (500, 3, 32, 32), np.uint8)
 assert (prime_dali.arrays.apply(x, plan) != x).any()
 assert (prime_dali.arrays.apply(x, prime_dali.sample(config.replace(alpha=0), np.arange(500), size=(32, 32))) == x).all()
 photos = list(x[:2].transpose(0, 2, 3, 1))
-(_, alone), *others, (_, strongest) = prime_dali.tools.gallery.alone(photos, config, 0)[1:] + prime_dali.tools.gallery.strengths(photos, config, "gamma", 0)
+(_, alone), *others, (_, strongest) = gallery.alone(photos, config, 0)[1:] + gallery.strengths(photos, config, "gamma", 0)
 assert len(others) == 4 and alone[0][1].startswith("gamma strength=")
 assert 0.99 < float(strongest[1][1].removeprefix("gamma strength=")) <= 1 and (strongest[1][0] != photos[1]).any()
 """

@@ -21,7 +21,8 @@ from skimage.data import astronaut
 from test_corruptions import tiles
 
 import prime_dali
-from prime_dali import _jobs, cli
+from prime_dali import cli
+from prime_dali.data import jobs
 from prime_dali.data.cifar import read_cifar
 from prime_dali.data.pictures import read_photo
 from prime_dali.tools import augment
@@ -167,7 +168,7 @@ def test_sources_that_changed(source: Path, tmp_path: Path) -> None:
 def test_a_destination_that_vanishes(
     whole: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, bar = tmp_path / "out", _jobs.bar
+    out, bar = tmp_path / "out", jobs.bar
 
     def vanish(*arguments: Any) -> Any:
         shutil.rmtree(out)
@@ -176,7 +177,7 @@ def test_a_destination_that_vanishes(
         return bar(*arguments)
 
     write_cifar(tmp_path / "cifar", 10, tiles(20), np.arange(20) % 10)
-    monkeypatch.setattr(_jobs, "bar", vanish)
+    monkeypatch.setattr(jobs, "bar", vanish)
     for arguments in ([str(source)], [str(tmp_path / "cifar"), "--cifar", "10"]):
         command = ["augment", *arguments, str(out), "--copies", "1", "--workers", "1", "--device", "cpu"]
         assert cli.main(command) == 1
@@ -189,7 +190,7 @@ def test_a_destination_that_vanishes_at_the_end(tmp_path: Path) -> None:
     for change in (lambda: shutil.rmtree(out), lambda: (shutil.rmtree(out), out.mkdir()),
                    lambda: (out / "manifest.json").unlink()):  # fmt: skip
         with pytest.raises(RuntimeError, match=f"{out}: expected the f.*removed"):  # noqa: SIM117
-            with _jobs.destination(out, {"source": {"path": ""}}, "augment"):
+            with jobs.destination(out, {"source": {"path": ""}}, "augment"):
                 change()
         shutil.rmtree(out, ignore_errors=True)
 

@@ -26,7 +26,7 @@ from torch import nn
 
 from prime_dali import cli
 from prime_dali.evaluation import evaluate, image_sets, names, report
-from prime_dali.training import networks
+from prime_dali.models import networks
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7, 8, 100])

@@ -182,10 +182,10 @@ def test_page_is_whole(page: Path, photos: Path) -> None:
 
 
 def test_larger_pictures_are_jpeg(tmp_path: Path) -> None:
-    from prime_dali.tools import gallery_page as _gallery_page
+    from prime_dali.tools import gallery_page
 
     photo = np.random.default_rng(0).integers(0, 256, (70, 70, 3), np.uint8)
-    _gallery_page.save({"x": photo}, prime_dali.preset("imagenet"), tmp_path / "page.html", details=0)
+    gallery_page.save({"x": photo}, prime_dali.preset("imagenet"), tmp_path / "page.html", details=0)
     data = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', (tmp_path / "page.html").read_text("utf-8"))
     assert [Image.open(io.BytesIO(base64.b64decode(each))).size for each in data] == [(70, 70)] * 2
 

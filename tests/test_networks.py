@@ -13,7 +13,8 @@ import pytest
 import torch
 import torchvision
 
-from prime_dali.training import networks
+from prime_dali.data import statistics
+from prime_dali.models import networks
 
 
 def save(content: Any, path: Path) -> Path:
@@ -115,7 +116,7 @@ def test_state_dicts(wrap: Any, prefix: str, tmp_path: Path) -> None:
     path = save(wrap({prefix + key: value for key, value in made.state_dict().items()}), tmp_path / "weights.pth")
     read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=4)
     assert (read.stem, read.size, read.resize) == ("imagenet", 224, 256)
-    assert (read.mean, read.std) == networks.IMAGENET_STATISTICS
+    assert (read.mean, read.std) == statistics.IMAGENET_STATISTICS
     assert all(torch.equal(value, made.state_dict()[key]) for key, value in read.network.state_dict().items())
 
 
@@ -141,14 +142,14 @@ def test_the_files_of_the_authors(statistics: dict[str, list[float]], tmp_path: 
 def test_a_cifar_network_without_statistics_gets_those_of_its_data(tmp_path: Path) -> None:
     path = save(small(100).network.state_dict(), tmp_path / "weights.pth")
     read = networks.load(path, name="resnet18", num_classes=100)
-    assert (read.mean, read.std) == networks.CIFAR_STATISTICS[100]
+    assert (read.mean, read.std) == statistics.CIFAR_STATISTICS[100]
 
 
 def test_the_size_of_a_state_dict_that_does_not_say_it(tmp_path: Path) -> None:
     path = save(torchvision.models.shufflenet_v2_x0_5(num_classes=10).state_dict(), tmp_path / "weights.pth")
     read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=10, size=32)
     assert (read.size, read.resize, read.stem) == (32, None, "imagenet")
-    assert (read.mean, read.std) == networks.CIFAR_STATISTICS[10]
+    assert (read.mean, read.std) == statistics.CIFAR_STATISTICS[10]
     read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=10, size=112)
     assert (read.size, read.resize) == (112, 128)
 
@@ -217,7 +218,7 @@ def test_torchvision_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     read = networks.load("torchvision:shufflenet_v2_x0_5:DEFAULT")
     assert read.source == "torchvision:shufflenet_v2_x0_5:IMAGENET1K_V1"
     assert (read.num_classes, read.size, read.resize, read.classes) == (1000, 224, 256, None)
-    assert (read.mean, read.std) == networks.IMAGENET_STATISTICS
+    assert (read.mean, read.std) == statistics.IMAGENET_STATISTICS
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(read.network(images), made(images))
 

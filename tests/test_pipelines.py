@@ -18,15 +18,15 @@ from conftest import DALI_GPU, make_images
 from PIL import Image, ImageOps
 
 import prime_dali
+from prime_dali import _devices
 from prime_dali.data import sampling as order
 from prime_dali.data.pictures import open_picture
-from prime_dali.tools import doctor
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 from nvidia.dali import fn, types
 
-from prime_dali.dali import Loader, dataset, train_pipeline, val_pipeline
+from prime_dali.dali import Loader, dataset, native, train_pipeline, val_pipeline
 
 COUNT, CLASSES = 11, 3
 SIZE = (16, 24)
@@ -765,14 +765,14 @@ def test_bad_arguments_of_training(folder: Path, arguments: dict, exception: typ
 
 
 def test_the_gpu_needs_a_door_for_prime_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    have = [doctor.Finding(name, name not in ("CuPy", "DALI on the GPU"), name, "get it")
+    have = [_devices.Finding(name, name not in ("CuPy", "DALI on the GPU"), name, "get it")
             for name in ("GPU", "CuPy", "DALI", "DALI on the GPU")]  # fmt: skip
-    monkeypatch.setattr(doctor, "examine", lambda: have)
-    assert doctor.choose_device("auto", prime=False) == ("gpu", "GPU")
-    assert doctor.choose_device("auto") == ("cpu", "DALI on the GPU")
-    have[2] = doctor.Finding("DALI", False, "not installed", "get DALI")
+    monkeypatch.setattr(_devices, "examine", lambda plugin: have)
+    assert _devices.dali_device("auto", native.finding, prime=False) == ("gpu", "GPU")
+    assert _devices.dali_device("auto", native.finding) == ("cpu", "DALI on the GPU")
+    have[2] = _devices.Finding("DALI", False, "not installed", "get DALI")
     with pytest.raises(RuntimeError, match=r"device: expected a usable GPU, got: DALI: not installed\. get DALI"):
-        doctor.choose_device("gpu", prime=False)
+        _devices.dali_device("gpu", native.finding, prime=False)
 
 
 def test_bad_size_to_resize_to(folder: Path) -> None:

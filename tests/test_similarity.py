@@ -19,7 +19,7 @@ from prime_dali import cli
 from prime_dali.data.cifar import Cifar
 from prime_dali.evaluation import corruptions
 from prime_dali.experiments import embedding, features, samples, similarity, similarity_report
-from prime_dali.training import networks
+from prime_dali.models import networks
 
 CPU = torch.device("cpu")
 

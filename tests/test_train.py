@@ -24,7 +24,8 @@ from PIL import Image
 pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 
 from prime_dali._files import held
-from prime_dali.training import checkpoint, networks, replay, train
+from prime_dali.models import networks
+from prime_dali.training import checkpoint, replay, train
 from prime_dali.training.config import TrainConfig, defaults
 from prime_dali.training.data import CifarData
 from prime_dali.training.ranks import Ranks

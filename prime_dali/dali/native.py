@@ -13,10 +13,8 @@ import hashlib
 import json
 import os
 import shutil
-import site
 import struct
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +24,8 @@ from typing import Any
 import nvidia.dali
 from nvidia.dali import plugin_manager, sysconfig
 
-from .. import _arrays, _native
+from .. import _arrays, _native, _toolkit
+from .._devices import DALI_OPERATOR, Finding
 from .._files import commit, make_folder, replacing
 from .._states import Kind
 from ..config import PrimeConfig, as_config
@@ -68,6 +67,18 @@ def plugin_path() -> Path:
 def is_built() -> bool:
     """Whether the plugin for the installed DALI has been compiled, and is whole."""
     return fault(plugin_path()) is None
+
+
+def finding(dali: Finding) -> Finding:
+    """What ``prime-dali doctor`` says of the plugin, for the installed DALI. Never raises."""
+    try:
+        path = plugin_path()
+        wrong = fault(path)
+    except (RuntimeError, OSError) as error:
+        return Finding(DALI_OPERATOR, False, str(error))
+    if wrong is not None:
+        return Finding(DALI_OPERATOR, False, f"{wrong}, for DALI {dali.detail}: {path}", COMMAND)
+    return Finding(DALI_OPERATOR, True, f"for DALI {dali.detail}: {path}")
 
 
 def fault(path: Path) -> str | None:
@@ -213,14 +224,9 @@ def _dali_flags() -> tuple[list[str], list[str]]:
 def _cuda_runtime() -> tuple[Path, Path]:
     """Folders of cuda_runtime_api.h and libcudart_static.a: of a toolkit, or of NVIDIA's Python package."""
     major = int(str(nvidia.dali.__cuda_version__)[:2])  # 13492 is 13.4.92
-    roots = [Path(home) for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
-    roots += [Path(f"/usr/local/cuda-{major}"), Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob("cuda-*"))]
-    for packages in (*site.getsitepackages(), site.getusersitepackages(), *sys.path):
-        roots += [Path(packages) / "nvidia" / name for name in (f"cu{major}", "cuda_runtime")]
-    for root in roots:
-        for library in (root / "lib64", root / "targets/x86_64-linux/lib", root / "lib"):
-            if (root / "include/cuda_runtime_api.h").exists() and (library / "libcudart_static.a").exists():
-                return root / "include", library
+    found = _toolkit.runtime(major)
+    if found is not None:
+        return found
     package = f"nvidia-cuda-runtime{'' if major >= 13 else f'-cu{major}'}"
     raise RuntimeError(
         "building the DALI plugin needs the headers of the CUDA runtime: set CUDA_HOME to a CUDA toolkit, "

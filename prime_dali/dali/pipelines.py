@@ -11,17 +11,16 @@ from nvidia.dali import Pipeline, math
 from nvidia.dali import fn as dali_fn
 from nvidia.dali.data_node import DataNode
 
-from .. import _arguments
+from .. import _arguments, _devices
 from ..config import PrimeConfig, as_config
 from ..data import sampling as order
-from ..tools import doctor
-from . import dataset, inputs
+from ..data.statistics import IMAGENET_STATISTICS
+from . import dataset, inputs, native
 from .operator import prime, types
 
 fn: Any = dali_fn  # its annotations know no **options, and not all modules
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+IMAGENET_MEAN, IMAGENET_STD = IMAGENET_STATISTICS
 
 Source = Callable[[], "tuple[DataNode, DataNode, DataNode | None]"]
 _LAYOUTS = ("CHW", "HWC")
@@ -324,7 +323,7 @@ class _Common:
         self.mean, self.std, self.out_dtype, self.out_layout = mean, std, out_dtype, out_layout
         if device == "cpu" and device_id is not None:
             raise ValueError(f"device_id: expected None with device='cpu', got {device_id!r}")
-        self.device, _ = doctor.choose_device(device, prime)
+        self.device, _ = _devices.dali_device(device, native.finding, prime)
         # By default a tenth of each batch leaves the JPEG engine for CUDA kernels, which round otherwise: images
         # would depend on their batch.
         self.decoder = {"device": "mixed", "hw_decoder_load": 1.0} if self.device == "gpu" else {"device": "cpu"}

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _jobs, _workers
+from .. import __version__, _arguments, _workers
 from ..data import folders as _folders
+from ..data import jobs
 from ..data.cifar import SIDE, read_cifar
 from ..data.pictures import PhotoError, open_picture, reading
 from . import corruptions, distortions
@@ -152,10 +153,10 @@ def _cifar(settings: Settings) -> None:
     data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False)
     images, labels = data.images, data.labels.astype(np.uint8)
     severities, count = settings.severities, len(images)
-    source = _jobs.source_of_arrays(settings.source, images, labels)
+    source = jobs.source_of_arrays(settings.source, images, labels)
     with _destination(settings, source, severities=severities):
         if not (settings.destination / "labels.npy").exists():
-            with _jobs.finishing(settings.destination, Path("labels.npy")) as temporary:
+            with jobs.finishing(settings.destination, Path("labels.npy")) as temporary:
                 np.save(temporary, np.tile(labels, len(severities)))
         names = [name for name in settings.names if not (settings.destination / f"{name}.npy").exists()]
         tasks = [
@@ -177,7 +178,7 @@ def _cifar(settings: Settings) -> None:
                     out[filled : filled + len(part)] = part
                     filled += len(part)
                     bar.update(len(part))
-                with _jobs.finishing(settings.destination, Path(f"{name}.npy")) as temporary:
+                with jobs.finishing(settings.destination, Path(f"{name}.npy")) as temporary:
                     np.save(temporary, out)
 
 
@@ -193,7 +194,7 @@ def _imagenet(settings: Settings) -> None:
     photos = _photos(settings.source)
     skipped = 0
     with (
-        _destination(settings, _jobs.source_of_contents(settings.source, photos)),
+        _destination(settings, jobs.source_of_contents(settings.source, photos)),
         _pool(settings, len(photos), settings) as pool,
         _bar(settings, len(photos)) as bar,
     ):
@@ -236,13 +237,13 @@ def _imagenet_photo(number: int, photo: Path) -> str:
         return ""
     try:
         longest = max(wanted.values(), key=lambda path: len(os.fsencode(path)))
-        _jobs.check_name(settings.destination, longest, settings.source / photo)
+        jobs.check_name(settings.destination, longest, settings.source / photo)
         image = read_224(settings.source / photo)
     except PhotoError as error:
         return str(error)
     for (corruption, severity), path in missing.items():
         changed = corruptions.imagenet(image, corruption, severity, seed=settings.seed, number=number)
-        with _jobs.finishing(settings.destination, path) as temporary:
+        with jobs.finishing(settings.destination, path) as temporary:
             Image.fromarray(changed).save(temporary, "JPEG", quality=85, optimize=True)
     return ""
 
@@ -285,7 +286,7 @@ def _destination(settings: Settings, source: dict[str, Any], **more: Any) -> Abs
         },
         "strengths": corruptions.STRENGTHS[settings.kind, settings.which],
     }
-    return _jobs.destination(settings.destination, manifest, "corrupt")
+    return jobs.destination(settings.destination, manifest, "corrupt")
 
 
 _shared: Any = None  # in a worker: all images, or the settings
@@ -300,8 +301,8 @@ def _begin(shared: Any) -> None:
 
 
 def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager[_workers.Pool]:
-    return _workers.pool(settings.destination / _jobs.UNFINISHED, settings.workers, tasks, _begin, shared)
+    return _workers.pool(settings.destination / jobs.UNFINISHED, settings.workers, tasks, _begin, shared)
 
 
 def _bar(settings: Settings, images: int) -> Any:
-    return _jobs.bar(images, BENCHMARKS[settings.data, settings.which])
+    return jobs.bar(images, BENCHMARKS[settings.data, settings.which])

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from .. import _arguments
+from .. import _arguments, _devices
 from ..data import cifar
 from ..models import networks
 from . import adaptation, benchmarks, image_sets, report, scores
@@ -209,7 +209,7 @@ def main(argv: list[str]) -> None:
     _arguments.integer("batch", options.batch, 1, 2**20)
     _arguments.integer("workers", options.workers, 0, 1024)
     adapt = adaptation.parse(options.bn_adapt, options.seed) if options.bn_adapt else None
-    device = networks.choose_device(options.device)
+    device = _devices.torch_device(options.device)
     classifier = networks.load(
         options.checkpoint, name=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .. import _devices
 from ..data.cifar import SIDE
 from ..evaluation import report
 from ..models import networks
@@ -167,7 +168,7 @@ def load(options: argparse.Namespace, side: int) -> Features:
             a network of CIFAR's images for larger ones, or the reverse.
         RuntimeError: A GPU is wanted that is not there.
     """
-    device = networks.choose_device(options.device)
+    device = _devices.torch_device(options.device)
     classifier = networks.load(
         options.backbone, name=options.network, num_classes=options.num_classes, stem=options.stem,
         mean=options.mean, std=options.std,

@@ -15,16 +15,10 @@ from torch import nn
 
 from .. import _arguments
 from .._states import Kind
+from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 
 STEMS = ("imagenet", "cifar")
 FORMAT, VERSION = "prime-dali", 1
-
-IMAGENET_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-CIFAR_STATISTICS = {
-    10: ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
-    100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-}
-"""Mean and standard deviation per channel on the [0, 1] scale (docs/METHOD.md, "Training"), by number of classes."""
 
 _WRAPPERS = ("state_dict", "model")
 _PREFIXES = ("module.", "model.", "_orig_mod.")
@@ -90,17 +84,6 @@ def create(name: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the other convolutions
         network.maxpool = nn.Identity()
     return network
-
-
-def choose_device(wish: str) -> torch.device:
-    """The device of ``"cpu"``, ``"cuda"``, or ``"auto"``: a GPU if there is one.
-
-    Raises:
-        RuntimeError: ``"cuda"``, and torch can use no GPU.
-    """
-    if wish == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("device: expected a GPU that torch can use, got none")
-    return torch.device("cuda" if wish != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 _FILE = Kind({}, "a checkpoint or a state dict", "take another file, or a copy of it that is whole")

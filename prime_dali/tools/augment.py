@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _jobs
+from .. import _arguments
 from .._files import replacing
 from ..config import PrimeConfig
+from ..data import jobs
 from ..data.cifar import read_cifar
 from . import copies as _copies
 from . import options as _options
@@ -162,7 +163,7 @@ def _find(file: str | Path) -> _Made:
     folder = next((parent for parent in path.parents if (parent / FILES).exists()), None)
     if folder is None:
         raise FileNotFoundError(f"{file}: expected a folder above it with {FILES} of prime-dali augment, found none")
-    manifest = _jobs.read_manifest(folder, "augment", _MANIFEST)
+    manifest = jobs.read_manifest(folder, "augment", _MANIFEST)
     entry = next((entry for entry in _copies.entries(folder) if folder / entry["file"] == path), None)
     if entry is None or _copies.of_cifar(entry) != (manifest["cifar"] is not None):
         raise ValueError(f"{folder / FILES}: expected a line for {path.relative_to(folder)}, found none")
@@ -195,7 +196,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
     manifest, entry = made.manifest, made.entry
     source = Path(manifest["source"]["path"])
     if not source.is_dir():
-        raise FileNotFoundError(f"{source}: not there; if it has moved, write so into {made.folder / _jobs.MANIFEST}")
+        raise FileNotFoundError(f"{source}: not there; if it has moved, write so into {made.folder / jobs.MANIFEST}")
     if manifest["cifar"] is None:
         path, number, copy = _copies.inside(source, entry["source"]), entry["number"], entry["copy"]
         if not path.exists():
@@ -204,7 +205,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
         image = _copies.read(path, manifest["size"])
     else:
         train = read_cifar(source, manifest["cifar"], train=True)
-        if _jobs.source_of_arrays(source, train.images, train.labels) != manifest["source"]:
+        if jobs.source_of_arrays(source, train.images, train.labels) != manifest["source"]:
             raise ValueError(f"{source}: expected the images that {file} was made of, but they have changed")
         clean = entry["records"] // (manifest["copies"] + 1)
         number, copy = entry["first_number"] + made.record % clean, made.record // clean - 1

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _jobs, _workers, arrays
+from .. import __version__, _arguments, _workers, arrays
 from .._files import naming
 from .._states import TEXT, Kind
 from ..config import PrimeConfig
+from ..data import jobs
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
 from ..data.folders import shown, walk
@@ -86,17 +87,17 @@ def augment(
 def pictures(settings: Settings) -> None:
     """Write one file a copy of each image of a folder; ``settings`` are checked, here and in what follows."""
     photos = _photos(settings)
-    folder, source = settings.destination, _jobs.source_of_files(settings.source, photos)
+    folder, source = settings.destination, jobs.source_of_files(settings.source, photos)
     skipped = 0
-    with _jobs.destination(folder, _manifest(settings, source), "augment"):
+    with jobs.destination(folder, _manifest(settings, source), "augment"):
         done = _done(folder, settings.source)
         wanted = ((number, photo, _missing(settings, photo, done)) for number, photo in enumerate(photos))
         tasks = [task for task in wanted if task[2]]
         workers = max(1, min(settings.workers or 1, len(tasks)))
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
-            _workers.pool(folder / _jobs.UNFINISHED, workers, len(tasks), _begin, (settings, threads)) as pool,
-            _jobs.bar(len(photos) * settings.copies, "augment", len(done)) as bar,
+            _workers.pool(folder / jobs.UNFINISHED, workers, len(tasks), _begin, (settings, threads)) as pool,
+            jobs.bar(len(photos) * settings.copies, "augment", len(done)) as bar,
             (folder / FILES).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
@@ -161,7 +162,7 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
     settings: Settings = _shared[0]
     path = settings.source / photo
     try:
-        _jobs.check_name(settings.destination, _target(photo, settings.copies - 1, settings.format), path)
+        jobs.check_name(settings.destination, _target(photo, settings.copies - 1, settings.format), path)
         stamp = stamped(path)
         image, digest = read(path, settings.size), sha256(path)
         if stamped(path) != stamp:
@@ -174,7 +175,7 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
             image[None], np.array([number]), copy, settings.config, settings.seed, settings.device, _shared[1]
         )
         target = _target(photo, copy, settings.format)
-        with _jobs.finishing(settings.destination, target) as temporary:
+        with jobs.finishing(settings.destination, target) as temporary:
             temporary.write_bytes(encoded(pixels[0], settings.format, settings.quality))
         lines.append({
             "file": str(target), "source": str(photo), "source_sha256": digest, "source_stamp": stamp,
@@ -235,19 +236,19 @@ def cifar(settings: Settings) -> None:
     names = BINARY_FILES[settings.cifar, True]
     if count < len(names):
         raise ValueError(f"{settings.source}: expected at least {len(names)} images, one a file, got {count}")
-    source = _jobs.source_of_arrays(settings.source, train.images, train.labels)
-    with _jobs.destination(folder, _manifest(settings, source), "augment"):
+    source = jobs.source_of_arrays(settings.source, train.images, train.labels)
+    with jobs.destination(folder, _manifest(settings, source), "augment"):
         done = _done(folder, None)
         parts = dict(zip(names, np.array_split(np.arange(count), len(names)), strict=True))
         there = sum(len(part) * settings.copies for name, part in parts.items() if name in done)
         with (
-            _jobs.bar(count * settings.copies, "augment", there) as bar,
+            jobs.bar(count * settings.copies, "augment", there) as bar,
             (folder / FILES).open("a", **TEXT) as files,
         ):
             for name, part in parts.items():
                 if name in done:
                     continue
-                with _jobs.finishing(folder, Path(name)) as temporary, temporary.open("wb") as file:
+                with jobs.finishing(folder, Path(name)) as temporary, temporary.open("wb") as file:
                     for copy in (None, *range(settings.copies)):
                         for numbers in np.array_split(part, -(-len(part) // _BATCH)):
                             images = train.images[numbers]
@@ -261,9 +262,9 @@ def cifar(settings: Settings) -> None:
                 records = len(part) * (settings.copies + 1)
                 _write_lines(files, [{"file": name, "first_number": int(part[0]), "records": records}])
         (test_name,) = BINARY_FILES[settings.cifar, False]
-        with _jobs.finishing(folder, Path(test_name)) as temporary:
+        with jobs.finishing(folder, Path(test_name)) as temporary:
             temporary.write_bytes(_records(test.images, test.labels, settings.cifar))
-        with _jobs.finishing(folder, Path(BINARY_NAMES[settings.cifar])) as temporary:
+        with jobs.finishing(folder, Path(BINARY_NAMES[settings.cifar])) as temporary:
             temporary.write_text("".join(f"{name}\n" for name in train.classes))
 
 
@@ -318,7 +319,7 @@ def _done(folder: Path, source: Path | None) -> set[str]:
     """
     done = set()
     stamps: dict[str, list[int] | None] = {}
-    with _jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **TEXT) as file:
+    with jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **TEXT) as file:
         for entry in entries(folder) if (folder / FILES).exists() else ():
             if (folder / entry["file"]).exists():
                 if source is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _devices
 from .._files import Report
 from ..config import PrimeConfig
 from ..data.pictures import PhotoError, read_photos
@@ -125,7 +126,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     if len(settings.photos) > MAX_PHOTOS:
         report(f"using the first {MAX_PHOTOS} of {len(settings.photos)} photographs")
     squares = read_photos(settings.photos[:MAX_PHOTOS], settings.size, settings.on_error, report)
-    device, why = doctor.choose_device(settings.device)
+    device, why = _devices.dali_device(settings.device, doctor.plugin)
     photos = _decodable(list(squares), settings.on_error, device, report)
     shape = f"{settings.size} x {settings.size}, batches of {settings.batch}"
     report(f"{len(photos)} photographs, {shape}, on the {device} ({why})")

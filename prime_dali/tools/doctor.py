@@ -1,153 +1,30 @@
-"""What was built, what is installed, what can be used, and how to get the rest."""
+"""``prime-dali doctor``: what was built, what is installed, what can be used, and how to get the rest."""
 
 from __future__ import annotations
 
-import importlib
-import os
 import platform
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report; ``advice`` says what to do where ``usable`` is False."""
-
-    what: str
-    usable: bool
-    detail: str
-    advice: str = ""
+from .. import __version__, _devices
+from .._devices import Finding
 
 
 def examine() -> list[Finding]:
     """Look at the package, its back ends and its optional companions. Never raises."""
-    cuda = _cuda_build()
-    cupy = _package("cupy", "CuPy", "pip install 'prime-dali[cupy-cuda13]' (CUDA 12: cupy-cuda12)")
-    dali = _package("nvidia.dali", "DALI", "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)")
-    gpu = _gpu()
-    plugin = _dali_plugin(dali)
-    door = cupy if cupy.usable or not plugin.usable else plugin
-    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, plugin, _dali_gpu(gpu, dali, cuda, door)]
+    return _devices.examine(plugin)
+
+
+def plugin(dali: Finding) -> Finding:
+    """What is known of DALI's native operator; DALI is loaded when this is called."""
+    from ..dali import native
+
+    return native.finding(dali)
 
 
 def report() -> str:
     """The findings as text for the terminal."""
-    from .. import __version__
-
     lines = [f"prime-dali {__version__}, Python {platform.python_version()}, {platform.platform()}"]
     for finding in examine():
         lines.append(f"  [{'ok' if finding.usable else '--'}] {finding.what}: {finding.detail}")
         if not finding.usable and finding.advice:
             lines.append(f"       to get it: {finding.advice}")
     return "\n".join(lines)
-
-
-def choose_device(wish: str, prime: bool = True) -> tuple[str, str]:
-    """``"cpu"`` or ``"gpu"`` for a DALI pipeline, and why.
-
-    Args:
-        wish: ``"auto"``, ``"cpu"`` or ``"gpu"``.
-        prime: Whether PRIME runs in it.
-
-    Raises:
-        RuntimeError: ``"gpu"`` is wished for and cannot be had; the message says why and what to do.
-    """
-    if wish == "cpu":
-        return "cpu", "as asked"
-    findings = {finding.what: finding for finding in examine()}
-    gpu = findings["DALI on the GPU"] if prime else _dali_gpu(findings["GPU"], findings["DALI"])
-    if gpu.usable:
-        return "gpu", "as asked" if wish == "gpu" else gpu.detail
-    if wish == "gpu":
-        raise RuntimeError(f"device: expected a usable GPU, got: {gpu.detail}. {gpu.advice}")
-    return "cpu", gpu.detail
-
-
-def _cpu() -> Finding:
-    try:
-        from .. import _arrays
-    except ImportError as error:
-        return Finding("CPU back end", False, str(error), "build the package again: pip install .")
-    threads = len(os.sched_getaffinity(0))
-    detail = f"compiler {_arrays.compiler}, {threads} threads available"
-    if missing := _arrays.missing_instructions():
-        return Finding("CPU back end", False, f"{detail}, but this processor lacks {missing}",
-                       "build with PRIME_DALI_MARCH=native")  # fmt: skip
-    return Finding("CPU back end", True, detail)
-
-
-def _cuda_build() -> Finding:
-    try:
-        _arrays_cuda = importlib.import_module("prime_dali._arrays_cuda")
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError)
-        detail = "not built" if missing else f"built, but does not load: {error}"
-        return Finding("CUDA back end", False, detail,
-                       "install the CUDA toolkit (nvcc), then PRIME_DALI_CUDA=1 pip install .")  # fmt: skip
-    detail = f"CUDA {_arrays_cuda.cuda}, compute capabilities {_arrays_cuda.architectures}"
-    return Finding("CUDA back end", True, detail)
-
-
-def _gpu() -> Finding:
-    advice = "a machine with an NVIDIA GPU and its driver"
-    try:
-        import torch
-
-        if torch.cuda.is_available():
-            names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-            return Finding("GPU", True, ", ".join(names))
-    except ImportError:
-        pass
-    try:
-        import cupy
-
-        count = cupy.cuda.runtime.getDeviceCount()
-        names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(count)]
-        return Finding("GPU", True, ", ".join(names))
-    except Exception:  # CuPy raises its own CUDA errors where there is no driver
-        return Finding("GPU", False, "none visible", advice)
-
-
-def _torch(cuda: Finding) -> Finding:
-    try:
-        import torch
-    except ImportError:
-        return Finding("torch door", False, "torch is not installed", "pip install 'torch>=2.10'")
-    try:
-        torch_ops = importlib.import_module("prime_dali.torch_ops")
-    except (ImportError, OSError) as error:
-        return Finding("torch door", False, f"torch {torch.__version__}: {error}", "pip install . with torch installed")
-    devices = "CPU and CUDA" if torch_ops.HAS_CUDA else "CPU"
-    if not torch_ops.HAS_CUDA and cuda.usable:
-        devices += " (this torch is a CPU build, or the package was built against one)"
-    return Finding("torch door", True, f"torch {torch.__version__}, {devices}")
-
-
-def _package(module: str, name: str, advice: str) -> Finding:
-    try:
-        loaded = importlib.import_module(module)
-    except ImportError:
-        return Finding(name, False, "not installed", advice)
-    return Finding(name, True, str(getattr(loaded, "__version__", "version unknown")))
-
-
-def _dali_plugin(dali: Finding) -> Finding:
-    what = "native DALI operator"
-    if not dali.usable:
-        return Finding(what, False, f"DALI: {dali.detail}", dali.advice)
-    from ..dali import native
-
-    try:
-        path = native.plugin_path()
-        fault = native.fault(path)
-    except (RuntimeError, OSError) as error:
-        return Finding(what, False, str(error))
-    if fault is not None:
-        return Finding(what, False, f"{fault}, for DALI {dali.detail}: {path}", native.COMMAND)
-    return Finding(what, True, f"for DALI {dali.detail}: {path}")
-
-
-def _dali_gpu(gpu: Finding, *others: Finding) -> Finding:
-    for needed in (gpu, *others):
-        if not needed.usable:
-            return Finding("DALI on the GPU", False, f"{needed.what}: {needed.detail}", needed.advice)
-    return Finding("DALI on the GPU", True, gpu.detail)

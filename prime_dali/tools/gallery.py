@@ -1,10 +1,8 @@
-"""``prime-dali gallery``: what PRIME does to photographs, as a picture or as a page to search in."""
+"""What PRIME does to photographs, drawn: each primitive alone, samples, strengths; and all of them as a PNG."""
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +13,8 @@ from numpy.typing import NDArray
 from .. import _arguments, arrays
 from .._files import replacing
 from ..config import PrimeConfig
-from ..data.folders import find, shown
-from ..data.pictures import read_photos, reading
+from ..data.pictures import reading
 from ..plan import Plan
-from . import options as _options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,63 +31,6 @@ Cell = tuple[NDArray[np.uint8], str]
 """A picture, and in words what was drawn for it."""
 Column = tuple[str, list[Cell]]
 """A heading, and a cell for each photograph."""
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
-    out = argparse.ArgumentParser(
-        prog="prime-dali gallery",
-        description="What PRIME does to photographs, as a PNG or as one HTML page.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = out.add_argument
-    add("photos", type=Path, nargs="*", help="files and folders; none: those of the demo")
-    add("--out", type=Path, help="the PNG to write; without --html: out/gallery.png")
-    add("--figure", choices=tuple(_FIGURES), default="overview", help="what the PNG shows")
-    add("--html", type=Path, help="a page to write: all photographs before and after, with a search by name")
-    add(
-        "--details", type=_options.whole(0, 10**6), default=12,
-        help="photographs that the page shows at every strength, the first ones",
-    )  # fmt: skip
-    _options.add_config(out)
-    return out
-
-
-def main(argv: list[str]) -> None:
-    """Parse ``argv`` and write the pictures.
-
-    Raises:
-        FileNotFoundError: There is no such photograph.
-        PhotoError: One cannot be read, and ``--on-error`` is ``fail``.
-        ValueError: A setting is none, or there are too many photographs for a PNG.
-        ImportError: A package for pictures is missing.
-    """
-    from . import demo
-    from . import gallery_page as _gallery_page
-
-    options = parser().parse_args(argv)
-    config, out = _options.config(options), options.out
-    if out is None and options.html is None:
-        out = Path("out/gallery.png")
-    found = find(options.photos) if options.photos else demo.shipped_photos()
-    if out is not None and out not in options.photos:  # in a folder of photographs, of an earlier run
-        found = [photo for photo in found if not (_same(photo, out) and _is_gallery(photo))]
-    for name, path, suffixes in (("out", out, (".png",)), ("html", options.html, (".html", ".htm"))):
-        if path is None:
-            continue
-        if path.suffix.lower() not in suffixes or path.is_dir():
-            raise ValueError(f"{name}: expected the name of a file that ends in {suffixes[0]}, got {path}")
-        if any(_same(path, photo) for photo in found):
-            raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
-    photos = read_photos(found, options.size, options.on_error, print)
-    if out is not None:
-        save_gallery(list(photos.values()), config, out, seed=options.seed, figure=options.figure)
-        print(f"wrote {out}")
-    if options.html is not None:
-        top = os.path.commonpath([path.absolute().parent for path in photos])
-        named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
-        _gallery_page.save(named, config, options.html, seed=options.seed, details=options.details)
-        print(f"wrote {options.html}")
 
 
 def save_gallery(
@@ -111,11 +50,11 @@ def save_gallery(
     Raises:
         ValueError: No such figure, or too many photographs.
     """
-    if figure not in _FIGURES:
-        raise ValueError(_arguments.unknown("figure", figure, _FIGURES))
+    if figure not in FIGURES:
+        raise ValueError(_arguments.unknown("figure", figure, FIGURES))
     if len(photos) > MAX_ROWS:
         raise ValueError(f"photos: expected at most {MAX_ROWS} in a PNG, got {len(photos)}; --html has room for more")
-    columns = [("original", [(photo, "") for photo in photos]), *_FIGURES[figure](photos, config, seed)]
+    columns = [("original", [(photo, "") for photo in photos]), *FIGURES[figure](photos, config, seed)]
     picture, axes = _grid(len(photos), len(columns), extra=0.85)
     for column, (title, cells) in enumerate(columns):
         for row, (image, drawn) in enumerate(cells):
@@ -190,7 +129,7 @@ def _largest(config: PrimeConfig, name: str, photo: NDArray[np.uint8]) -> tuple[
     return float(many.strength.flat[i]), int(many.first.flat[i]), int(many.last.flat[i])
 
 
-_FIGURES: dict[str, Any] = {
+FIGURES: dict[str, Any] = {
     "overview": lambda photos, config, seed: alone(photos, config, seed) + samples(photos, config, seed),
     "strengths": lambda photos, config, seed: [
         column for name in config.primitives for column in strengths(photos, config, name, seed)
@@ -236,12 +175,8 @@ def _save(figure: Figure, path: Path) -> None:
         figure.savefig(temporary, dpi=130, format="png", metadata={"Software": _MARK})
 
 
-def _same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)  # a link to itself is no error
-
-
-def _is_gallery(path: Path) -> bool:
-    """Whether :func:`_save` wrote this PNG."""
+def is_gallery(path: Path) -> bool:
+    """Whether :func:`save_gallery` or :func:`save_batch` wrote this PNG."""
     from PIL import Image
 
     with reading(path), Image.open(path) as image:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from .. import _arguments
 from ..config import PrimeConfig, preset
-from ..models.networks import CIFAR_STATISTICS, IMAGENET_STATISTICS
+from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 
 METHODS = Literal["standard", "augmix", "prime"]
 

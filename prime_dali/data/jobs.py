@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._files import held, naming, sync, sync_file_system
-from ._states import Kind
-from .data.folders import shown
-from .data.pictures import PhotoError, sha256
+from .._files import held, naming, sync, sync_file_system
+from .._states import Kind
+from .folders import shown
+from .pictures import PhotoError, sha256
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names

@@ -1,0 +1,70 @@
+"""``prime-dali gallery``: what PRIME does to photographs, as a picture or as a page to search in."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ..data.folders import find, shown
+from ..data.pictures import read_photos
+from . import demo, gallery, gallery_page
+from . import options as _options
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    out = argparse.ArgumentParser(
+        prog="prime-dali gallery",
+        description="What PRIME does to photographs, as a PNG or as one HTML page.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = out.add_argument
+    add("photos", type=Path, nargs="*", help="files and folders; none: those of the demo")
+    add("--out", type=Path, help="the PNG to write; without --html: out/gallery.png")
+    add("--figure", choices=tuple(gallery.FIGURES), default="overview", help="what the PNG shows")
+    add("--html", type=Path, help="a page to write: all photographs before and after, with a search by name")
+    add(
+        "--details", type=_options.whole(0, 10**6), default=12,
+        help="photographs that the page shows at every strength, the first ones",
+    )  # fmt: skip
+    _options.add_config(out)
+    return out
+
+
+def main(argv: list[str]) -> None:
+    """Parse ``argv`` and write the pictures.
+
+    Raises:
+        FileNotFoundError: There is no such photograph.
+        PhotoError: One cannot be read, and ``--on-error`` is ``fail``.
+        ValueError: A setting is none, or there are too many photographs for a PNG.
+        ImportError: A package for pictures is missing.
+    """
+    options = parser().parse_args(argv)
+    config, out = _options.config(options), options.out
+    if out is None and options.html is None:
+        out = Path("out/gallery.png")
+    found = find(options.photos) if options.photos else demo.shipped_photos()
+    if out is not None and out not in options.photos:  # in a folder of photographs, of an earlier run
+        found = [photo for photo in found if not (_same(photo, out) and gallery.is_gallery(photo))]
+    for name, path, suffixes in (("out", out, (".png",)), ("html", options.html, (".html", ".htm"))):
+        if path is None:
+            continue
+        if path.suffix.lower() not in suffixes or path.is_dir():
+            raise ValueError(f"{name}: expected the name of a file that ends in {suffixes[0]}, got {path}")
+        if any(_same(path, photo) for photo in found):
+            raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
+    photos = read_photos(found, options.size, options.on_error, print)
+    if out is not None:
+        gallery.save_gallery(list(photos.values()), config, out, seed=options.seed, figure=options.figure)
+        print(f"wrote {out}")
+    if options.html is not None:
+        top = os.path.commonpath([path.absolute().parent for path in photos])
+        named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
+        gallery_page.save(named, config, options.html, seed=options.seed, details=options.details)
+        print(f"wrote {options.html}")
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)  # a link to itself is no error
