@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parent.parent / "prime_dali"
 # What a layer may import: a folder of the package, "library" for the modules at its top, "cli" for the command line.
 BELOW = {
@@ -90,3 +92,19 @@ def test_the_library_imports_no_heavy_package() -> None:
     code = f"import sys, prime_dali; print(*sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_the_old_name_of_training_goes_on_working() -> None:
+    program = """if True:
+        from prime_dali.recipes.cifar import read_cifar
+        from prime_dali.recipes.networks import create
+        import prime_dali.recipes.trainer
+        import prime_dali.data.cifar, prime_dali.models.networks, prime_dali.training.trainer
+        assert read_cifar is prime_dali.data.cifar.read_cifar
+        assert create is prime_dali.models.networks.create
+        assert prime_dali.recipes.trainer is prime_dali.training.trainer
+    """
+    pytest.importorskip("torchvision", reason="training needs torchvision")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "prime_dali.recipes: its modules are now in prime_dali.training" in done.stderr
