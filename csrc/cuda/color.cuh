@@ -117,7 +117,7 @@ __device__ __forceinline__ void color_polynomial(float* (&x)[N], const float* pa
 }
 
 // Long and rarely run: a function of its own.
-__device__ __noinline__ float wide_color(float x, const float* coefficients, int first, int count) {
+static __device__ __noinline__ float wide_color(float x, const float* coefficients, int first, int count) {
   return color_map(x, coefficients, first, count);
 }
 

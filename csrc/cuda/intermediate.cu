@@ -7,19 +7,27 @@
 namespace prime {
 namespace {
 
+// Block (b, f): 16 rows of the coefficients of one parity, both directions, of fields f, f + gridDim.y, ...
+// Reads fields, sine_x; the coefficients are drawn.
+// Writes half products to the end of the pool.
 template <int kRoom, bool kAtOnce>
 __global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4) half_product_kernel(Work w) {
   after_last_kernel();
   half_products<kRoom, kAtOnce>(w);
 }
 
+// Block (x, f, part): 16 columns and their mirror images, 16 rows a warp and theirs, of fields f, f + gridDim.y, ...
+// Reads fields, sine_y, half products.
+// Writes shifts, to the start of the pool.
 __global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(Work w) {
   after_last_kernel();
   shifts(w);
 }
 
-// Pass `number` of the chains that have more to come. Every other pass goes backwards: what the pass before has written
-// last is still in the L2.
+// Block (b, c): kThreads patches of 2 columns x kRows rows of chains c, c + gridDim.y, ... of to_do[number].
+// Reads passes, steps, and what they point to: the packed image or that of the pass before, taps, shifts or a table.
+// Writes the image of pass `number`, to the end of the pool. Every other pass goes through its chains backwards, for
+// what the pass before has written last is still in the L2.
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 8) pass_kernel(Work w, int number) {
   __shared__ __align__(16) Table table;

@@ -93,6 +93,9 @@ __device__ __forceinline__ void tell_host(const Work& w) {
   atomicAdd(&host->values, found.values);  // the last: the host looks at nothing else while this is 0
 }
 
+// Block (b, i): kThreads patches of 2 columns x kRows rows of images i, i + gridDim.y, ..., in all views.
+// Reads chains, steps, the input or its packed form, and what last passes point to (see pass_kernel).
+// Writes the output; one thread of the first round adds Work::bad to ApplyArgs::bad.
 template <bool k3x3>
 __global__ void __launch_bounds__(kThreads, 8) final_kernel(Work w, Writing writing) {
   __shared__ __align__(16) Table table;

@@ -8,7 +8,7 @@
 namespace prime {
 
 // Long and rarely run: a function of its own, on a copy of the patch in memory.
-__device__ __noinline__ void rare_step(Patch& p, Step s, Stream stream, int chain, int height, int x, int y) {
+static __device__ __noinline__ void rare_step(Patch& p, Step s, Stream stream, int chain, int height, int x, int y) {
   for (int r = 0; r < kStrip; ++r)
     for (int c = 0; c < 3; ++c) {
       float &left = p.v[r][0][c], &right = p.v[r][1][c];

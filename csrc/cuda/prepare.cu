@@ -29,12 +29,16 @@ __device__ void make_parameters(const Work& w, int first_warp) {
   }
 }
 
+// What blocks do, in this order: so many of each. No task needs another's result, but `chains` that of `admit`.
 struct Tasks {
   unsigned admit, chains, parameters, tables, pack, sines;  // blocks
   Reading reading;
   unsigned blocks() const { return admit + chains + parameters + tables + pack + sines; }
 };
 
+// Block: a part of one task, see Tasks.
+// Reads the plan and the input.
+// Writes admitted, chains, passes, steps, fields, counts, to_do; parameter; tables; packed, bad; sine_y, sine_x.
 __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Tasks tasks) {
   after_last_kernel();
   unsigned block = blockIdx.x;
@@ -55,9 +59,9 @@ cudaError_t prepare(const Work& w, bool first, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return static_cast<unsigned>((threads + kBegin - 1) / kBegin); };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
   const unsigned chains = kBegin / w.args.depth;  // of a block
-  const unsigned program = (w.chain_count() + chains - 1) / chains;
+  const unsigned chain_blocks = (w.chain_count() + chains - 1) / chains;
   Tasks tasks{0,
-              program,
+              chain_blocks,
               blocks(int64_t(w.chain_count()) * w.args.depth * 32),
               w.args.in_type == DType::u8 ? static_cast<unsigned>(w.chain_count()) : 0,
               static_cast<unsigned>(w.images * pack_blocks(w)),
@@ -69,7 +73,7 @@ cudaError_t prepare(const Work& w, bool first, cudaStream_t stream) {
   if (w.rounds == 2) tasks.admit = 1, tasks.chains = 0;
   const cudaError_t error = launch(begin_kernel, tasks.blocks(), kBegin, stream, w, tasks);
   if (error || w.rounds == 1) return error;
-  return launch(begin_kernel, program, kBegin, stream, w, Tasks{0, program});  // after admit()
+  return launch(begin_kernel, chain_blocks, kBegin, stream, w, Tasks{0, chain_blocks});  // after admit_images()
 }
 
 }  // namespace prime

@@ -18,7 +18,7 @@ static __device__ Slot slot_of(const Work& w, int chain_index, int j) {
   return s;
 }
 
-// How many slots of a chain its table stands for: color maps at its begin, of bytes. slot(j) is slot_of(w, chain_index,
+// How many slots of a chain its table stands for: color maps at its start, of bytes. slot(j) is slot_of(w, chain_index,
 // j).
 template <class SlotAt>
 __device__ int tabulated(const Work& w, SlotAt slot) {

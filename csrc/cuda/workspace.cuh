@@ -1,7 +1,7 @@
 // What the kernels of one chunk of images share: sizes, and where things are in the workspace.
 //
-// Words: a row is one augmented image (one view of an image); a chain_index numbers the chains of all rows of a
-// chunk, and `chain` those of one row. A chain runs as passes.
+// Words: a row is one augmented image (one view of an image). `chain` numbers the chains of one row, and `chain_index`
+// those of all rows of the chunk. A chain runs as passes.
 // A pass is one spectral or spatial slot and the pointwise slots (color, noise) after it; a chain that starts with
 // pointwise slots has a first pass without a filter or a displacement. All but the last pass of a chain write an
 // intermediate image; the last passes of all chains run together with the mix, the normalization and the output.
@@ -98,7 +98,7 @@ struct Work {
   Field* fields;  // [chain_count x depth]
   int* counts;    // [kPasses + depth - 1]: see Count
   int* to_do;     // [depth - 1, chain_count]: chains that have a first, second, ... pass before their last
-  // From its begin on, shifts of fields; from its end on, half products, and once they are used up the images between
+  // From its start on, shifts of fields; from its end on, half products, and once they are used up the images between
   // passes, two a chain at most. Plans need a third of what they could need. So a chunk that could need more than there
   // is has room for half of that and one image more: a first round takes as many images as surely fit, and a second one
   // the others, mostly none.

@@ -20,7 +20,7 @@ __device__ __forceinline__ Normals<float> fast_normals(Block<uint32_t> b) {
 }
 
 // The sum of 1 / (i^2 + j^2), term by term: a function of its own, because it is long and rarely run.
-__device__ __noinline__ float folded_variance(int a, int b, float limit, int height, int width) {
+static __device__ __noinline__ float folded_variance(int a, int b, float limit, int height, int width) {
   float variance = 0.f;
   for (int p = 0;; ++p) {
     const float i = static_cast<float>(alias(a, p, height - 1)), b2 = static_cast<float>(b) * static_cast<float>(b);

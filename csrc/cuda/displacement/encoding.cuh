@@ -14,8 +14,8 @@ struct Eight {  // shifts of columns x .. x + 3, W - 1 - x .. W - 4 - x
 };
 
 // Stores up to eight pixels, rarely: of wide fields, and of the middle and the end of some widths. `at`: of column x.
-__device__ __noinline__ void store_some(uint2* field, bool wide, int at, int x, int width, Eight down, Eight right,
-                                        float2 scale) {
+static __device__ __noinline__ void store_some(uint2* field, bool wide, int at, int x, int width, Eight down,
+                                               Eight right, float2 scale) {
   const auto store = [&](int at, float down, float right) {
     if (wide)
       reinterpret_cast<float2*>(field)[at] = {down * scale.x, right * scale.y};
