@@ -144,12 +144,12 @@ def test_shifts_of_any_size(pixels: float, size: tuple[int, int], cuda: Any) -> 
 @pytest.mark.parametrize("size", [(224, 224), (61, 90)])
 @pytest.mark.parametrize("cut", [20, 84, 500])
 def test_half_precision_is_ample_for_small_shifts(cut: int, size: tuple[int, int], cuda: Any) -> None:
-    """What csrc/cuda/fields.cu rounds, rounded here: coefficients, sines and half products to half precision, shifts to
+    """What csrc/cuda/displacement rounds, rounded here: coefficients, sines and half products to half precision, shifts to
     16-bit codes; of the largest shifts for which the kernels do that."""
     strength = 0.599 / max(size) / np.sqrt(0.3927 * np.log(cut))
-    coarse, unit = cuda.kept(*size, strength, cut)
+    coarse, unit = cuda.precision(*size, strength, cut)
     assert coarse
-    assert not cuda.kept(*size, 1.01 * strength, cut)[0]
+    assert not cuda.precision(*size, 1.01 * strength, cut)[0]
     [slot] = Plan.build([[[("spatial", strength, cut)]]], size=size, seed=1).materialize()
 
     def half(x: np.ndarray) -> np.ndarray:
@@ -177,7 +177,7 @@ def test_codes_of_shifts_are_wide_enough(cut: int, cuda: Any) -> None:
     deviation = np.sqrt((sines @ np.where(square <= cut**2 + cut, 1 / square, 0) @ sines.T).max())
     units = set()
     for pixels in np.geomspace(0.01, 30, 60):
-        _, unit = cuda.kept(100, 50, pixels / 100, cut)
+        _, unit = cuda.precision(100, 50, pixels / 100, cut)
         units.add(unit)
         if unit == 1:  # no codes, but floats
             assert 8.4 * pixels * deviation > 32768 / 512 / 2

@@ -268,7 +268,7 @@ def test_cuda_graph_with_new_draws_at_each_replay(device: str) -> None:
 
 @pytest.mark.parametrize("device", [CUDA])
 def test_batches_that_need_several_chunks(device: str) -> None:
-    """A chunk holds at most 65,535 chains, the most blocks that CUDA takes along y (csrc/cuda/layout.cu): here those of
+    """A chunk holds at most 65,535 chains, the most blocks that CUDA takes along y (csrc/cuda/workspace.cu): here those of
     218 images, and a batch of 700 is four chunks of 175. The workspace is that of a chunk."""
     from prime_dali import _arrays_cuda
 

@@ -1,6 +1,6 @@
 // prime_dali._arrays_cuda: the CUDA back end for prime_dali/arrays.py, on the stream it is given.
 #include "../cuda/cuda.h"
-#include "../cuda/kept.h"
+#include "../cuda/displacement/precision.h"
 #include "arguments.h"
 
 #include <map>
@@ -22,9 +22,9 @@ PYBIND11_MODULE(_arrays_cuda, m) {
                                          {"free_bad_pixels", reinterpret_cast<size_t>(&free_bad_pixels)},
                                          {"cuda_error", reinterpret_cast<size_t>(&cuda_error)}};
   });
-  m.def("kept", [](int height, int width, float strength, int cut) {  // for tests
-    const Kept kept(height, width, {kSpatial, strength, 0, cut});
-    return std::pair(kept.coarse, kept.unit);
+  m.def("precision", [](int height, int width, float strength, int cut) {  // for tests
+    const Precision precision(height, width, {kSpatial, strength, 0, cut});
+    return std::pair(precision.coarse, precision.quantum);
   });
   m.def("sample", [](const py::dict& d) {
     std::vector<int64_t> views;

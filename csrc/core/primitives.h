@@ -1,5 +1,5 @@
 // Arithmetic of the primitives (docs/METHOD.md, sections Spectral to Noise). To change what one does, change it here
-// (or in csrc/cuda/passes.cuh, which has faster forms of its own) and in prime_dali/reference.py;
+// (or in csrc/cuda, where the header of each primitive has faster forms of its own) and in prime_dali/reference.py;
 // tests/test_primitives.py says whether they agree.
 #pragma once
 #include "plan.h"

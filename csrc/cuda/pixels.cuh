@@ -5,11 +5,10 @@
 // most. The code is the middle of a float32 in [1, 2): one byte permutation, which takes 0x3f from the pixel itself,
 // makes 1 + (255/256) x of it.
 #pragma once
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "device.cuh"
-#include "work.cuh"
+#include "workspace.cuh"
 
 namespace prime {
 
@@ -57,88 +56,41 @@ __device__ __forceinline__ float byte_value(uint32_t level) {  // level / 255 to
   return nearest(static_cast<float>(level) * (1.f / 256.f));
 }
 
-__device__ __forceinline__ float load_unchecked(const ApplyArgs& a, int64_t at) {
-  switch (a.in_type) {
-    case DType::u8: return byte_value(static_cast<const uint8_t*>(a.in)[at]);
-    case DType::f16: return __half2float(static_cast<const __half*>(a.in)[at]);
-    case DType::bf16: return bf16_to_float(static_cast<const uint16_t*>(a.in)[at]);
-    default: return static_cast<const float*>(a.in)[at];
+// A thread makes two neighboring columns and some rows of an image, row by row: put(r, x) takes row r of them, x in
+// [0, 1]. What does not depend on the row is made once for all rows.
+using Two = float[2][3];  // [column][channel]
+
+// Rows that stay in registers for the pointwise slots after a filter or a displacement.
+struct Patch {
+  Two v[kStrip];
+};
+
+struct Place {
+  int x, y;  // of the first pixel; x is even
+  __device__ Place(int x, int y) : x(x), y(y) {}
+  __device__ Place(const Work& w, int thread) {
+    const int at = blockIdx.x * kThreads + thread, strip = __umulhi(at, w.per_pair);  // at / pairs
+    x = 2 * (at - strip * w.pairs), y = kRows * strip;  // threads past the end do as the others, and write nothing
   }
-}
-__device__ __forceinline__ float load(const ApplyArgs& a, int64_t at) {
-  const float v = load_unchecked(a, at);
-  return a.in_type == DType::u8 ? v : checked(v);
-}
-
-template <DType kType>
-struct Stored {
-  using Value = float;
-};
-template <>
-struct Stored<DType::u8> {
-  using Value = uint8_t;
-};
-template <>
-struct Stored<DType::f16> {
-  using Value = __half;
-};
-template <>
-struct Stored<DType::bf16> {
-  using Value = uint16_t;
 };
 
-template <DType kType>
-__device__ __forceinline__ typename Stored<kType>::Value stored(float y) {
-  if constexpr (kType == DType::u8)
-    return float_to_u8(y);
-  else if constexpr (kType == DType::f16)
-    return __float2half_rn(y);
-  else if constexpr (kType == DType::bf16)
-    return float_to_bf16(y);
-  else
-    return y;
-}
+// One image of the workspace.
+struct Source {
+  const uint2* pixels;
+  int height, width, pitch;
+  __device__ const uint2* at(int y, int x) const { return pixels + static_cast<unsigned>(y * pitch + x); }
+};
 
-// Two neighbouring values, where addresses are multiples of two.
-template <DType kType>
-__device__ __forceinline__ void store_two(typename Stored<kType>::Value* to, float y0, float y1) {
-  if constexpr (kType == DType::u8)
-    *reinterpret_cast<uchar2*>(to) = {float_to_u8(y0), float_to_u8(y1)};
-  else if constexpr (kType == DType::f16)
-    *reinterpret_cast<__half2*>(to) = __floats2half2_rn(y0, y1);
-  else if constexpr (kType == DType::bf16)
-    *reinterpret_cast<ushort2*>(to) = {float_to_bf16(y0), float_to_bf16(y1)};
-  else
-    *reinterpret_cast<float2*>(to) = {y0, y1};
-}
-
-// The color map of a band of at most 21 frequencies F - 10 .. F + 10, for values of one channel, in place:
-//   sum_k b_{F+k} sin((F + k) t) = sin(F t) C(t) + cos(F t) D(t),   t = pi x,
-//   C = sum_k (b_{F+k} + b_{F-k}) cos(k t) = E(s) + cos t O(s),
-//   D = sum_k (b_{F+k} - b_{F-k}) sin(k t) = sin t (A(s) + cos t B(s)),   s = cos 2t,
-// with polynomials E (degree 5), O, A, B (degree 4), whose coefficients parameter_role() in begin.cu has made.
-template <int N>
-__device__ __forceinline__ void color_polynomial(float* (&x)[N], const float* parameters) {
-  float k[kPolynomialWords];
+// What `to_x` makes of each value: to_x(pixel, channel).
+template <int kCount, class ToX, class Put>
+__device__ __forceinline__ void read(const Source& s, Place o, ToX to_x, Put put) {
+#pragma unroll 2
+  for (int r = 0; r < kCount; ++r) {
+    const uint4 two = __ldg(reinterpret_cast<const uint4*>(s.at(min(o.y + r, s.height - 1), o.x)));
+    Two v;
 #pragma unroll
-  for (int i = 0; i < kPolynomialWords; i += 4) {
-    const float4 four = __ldg(reinterpret_cast<const float4*>(parameters + i));
-    k[i] = four.x, k[i + 1] = four.y, k[i + 2] = four.z, k[i + 3] = four.w;
-  }
-  const float half_frequency = k[21];
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const float v = *x[i], t = 3.14159265f * v, sine = __sinf(t), cosine = __cosf(t);
-    const float s = fmaf(-2.f * sine, sine, 1.f);
-    const float e = fmaf(fmaf(fmaf(fmaf(fmaf(k[5], s, k[4]), s, k[3]), s, k[2]), s, k[1]), s, k[0]);
-    const float o = fmaf(fmaf(fmaf(fmaf(k[10], s, k[9]), s, k[8]), s, k[7]), s, k[6]);
-    const float a = fmaf(fmaf(fmaf(fmaf(k[15], s, k[14]), s, k[13]), s, k[12]), s, k[11]);
-    const float b = fmaf(fmaf(fmaf(fmaf(k[20], s, k[19]), s, k[18]), s, k[17]), s, k[16]);
-    const float c = fmaf(cosine, o, e), d = sine * fmaf(cosine, b, a);
-    // F t = 2 pi turns; whole turns are taken off exactly, for the product is not rounded before the subtraction.
-    const float magic = 12582912.f, whole = fmaf(v, half_frequency, magic) - magic;
-    const float angle = 6.28318531f * fmaf(v, half_frequency, -whole);
-    *x[i] = clipped_fma(__cosf(angle), d, fmaf(__sinf(angle), c, v));
+    for (int c = 0; c < 3; ++c) v[0][c] = to_x({two.x, two.y}, c), v[1][c] = to_x({two.z, two.w}, c);
+    put(r, v);
   }
 }
 

@@ -1,3 +1,4 @@
+// Draws plans on the GPU, by the arithmetic of core/plan.h.
 #include "../core/check.h"
 #include "cuda.h"
 #include "device.cuh"
@@ -9,7 +10,9 @@ struct Views {
   int64_t at[kMaxViews];
 };
 
-// A thread a part of a row: the threads of a warp take one part of many rows.
+// Block (r, part): one part (a slot, or the weights) of 64 rows, a thread each.
+// Reads index, epoch.
+// Writes the plan.
 __global__ void sample_kernel(SampleArgs a, Views views) {
   after_last_kernel();
   const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -18,6 +21,9 @@ __global__ void sample_kernel(SampleArgs a, Views views) {
   draw_part(a.law, a.stream(r, view), view, static_cast<int>(blockIdx.y), a.row(r));
 }
 
+// One thread.
+// Reads and advances the counter of images drawn so far.
+// Writes what it was.
 __global__ void reserve_kernel(int64_t* counter, int64_t images, int64_t* first) {
   after_last_kernel();
   using Word = unsigned long long;  // the 64 bits that atomicAdd knows

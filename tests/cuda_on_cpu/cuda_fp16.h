@@ -16,7 +16,7 @@
 #define __global__ static
 #define __forceinline__ inline
 #define __noinline__
-#define __constant__ static const
+#define __constant__ const
 #define __shared__ static  // blocks run one after another
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)

@@ -1,7 +1,7 @@
 // Where things are in the workspace, and how many images it can hold.
 #include <algorithm>
 
-#include "work.cuh"
+#include "workspace.cuh"
 
 namespace prime {
 namespace {
@@ -31,22 +31,22 @@ size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, int rounds, void* ba
   w.half_words = int64_t(16) * w.tiles_x * std::max(w.ky, 2 * std::min(w.ky, std::max(48, w.ky / 32 * 16)));
   w.parameters = std::max((a.filter * a.filter + 1 + 3) / 4 * 4,
                           3 * (a.max_band > kPolynomial ? (a.max_band + 3) / 4 * 4 : kPolynomialWords));
-  const int64_t units = images * w.views * a.chains, slots = units * a.depth, spatial = a.max_cut > 0 ? slots : 0;
+  const int64_t chains = images * w.views * a.chains, slots = chains * a.depth, spatial = a.max_cut > 0 ? slots : 0;
   Arena arena{static_cast<char*>(base)};
   arena.take(w.sine_y, int64_t(4) * w.tiles_y * (w.ky / kK) * 32);
   arena.take(w.sine_x, int64_t(4) * w.tiles_x * (w.kx / kK) * 32);
   arena.take(w.packed, images * w.pixels);
   arena.take(w.passes, slots);
   arena.take(w.steps, slots);
-  arena.take(w.chains, units);
+  arena.take(w.chains, chains);
   arena.take(w.parameter, slots * w.parameters);
-  arena.take(w.tables, a.in_type == DType::u8 ? units : 0);
+  arena.take(w.tables, a.in_type == DType::u8 ? chains : 0);
   arena.take(w.admitted, 1);
   arena.take(w.fields, rounds * spatial);
   arena.take(w.bad, 1);  // begin() sets this and what follows to zero
   arena.take(w.counts, rounds * w.counters());
-  arena.take(w.to_do, rounds * units * (a.depth - 1));
-  const int64_t between = units * std::min(a.depth - 1, 2);
+  arena.take(w.to_do, rounds * chains * (a.depth - 1));
+  const int64_t between = chains * std::min(a.depth - 1, 2);
   const int64_t most = spatial * 2 * w.code_bytes() + std::max(spatial * w.half_bytes(), between * w.image_bytes());
   w.pool_bytes = (rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
   arena.take(w.pool, w.pool_bytes);

@@ -1,0 +1,240 @@
+// Displacement fields, D = S_y B S_x^T for every spatial slot of a chunk, by two products on tensor cores with
+// half-precision factors and single-precision sums:
+//   half products   G[x, a] = sum over b of S_x[x, b] B[a, b],   whose coefficients B are drawn on the spot,
+//   shifts          D[y, x] = sum over a of S_y[y, a] G[x, a],
+// each for the rows of one half of the axis: with O and E the sums over odd and even modes, rows k and N - k are O + E
+// and O - E. Where shifts are large, half precision would be too coarse: then B, the sines and G are each the sum of
+// two half-precision numbers (Field::split), and the products of all but the two residuals are added.
+//
+// All factors are kept as the tensor cores want them, so that nothing is rearranged on the way. In mma's m16n8k16 with
+// lane 4 g + t, a lane holds rows g and g + 8 of the first factor and of the sum, and column g of the second; of the
+// depth (first, second) or the columns (sum) 2 t, 2 t + 1, and in the factors 2 t + 8, 2 t + 9. The sum of the first
+// product therefore is the second factor of the second one, lane by lane.
+#pragma once
+#include "coefficients.cuh"
+#include "encoding.cuh"
+
+namespace prime {
+
+constexpr int kHalfThreads = 128, kShiftThreads = 256;  // of a block, at most
+
+// Sines as the first factor of the tensor-core products, [tiles][k / 16][parity][value, residual][lane].
+// Columns x of the image are in such an order that a lane gets 4 t .. 4 t + 3 of the second product: 4 t + 2 i + e is
+// row 8 i + 2 t + e here.
+static __device__ void make_sines(const Work& w, int64_t at) {
+  const ApplyArgs& a = w.args;
+  for (int axis = 0; axis < 2; ++axis) {
+    const int tiles = axis ? w.tiles_x : w.tiles_y, steps = (axis ? w.kx : w.ky) / kK;
+    const int64_t lanes = static_cast<int64_t>(2) * tiles * steps * 32;
+    if (at >= lanes) {
+      at -= lanes;
+      continue;
+    }
+    const int lane = at % 32, parity = at / 32 % 2, step = at / 64 % steps, tile = at / 64 / steps;
+    const int intervals = (axis ? a.width : a.height) - 1;
+    union {
+      __half h[8];
+      uint4 all;
+    } value, residual;
+    for (int i = 0; i < 8; ++i) {
+      const int g = lane / 4, second = i / 2 % 2;
+      const int row = tile * 16 + (axis ? g / 2 * 4 + second * 2 + g % 2 : second * 8 + g);
+      const int k = step * kK + lane % 4 * 2 + i % 2 + i / 4 * 8;
+      const float sine = grid_sine(2 * k + 1 + parity, row, intervals);
+      value.h[i] = __float2half_rn(sine);
+      residual.h[i] = __float2half_rn(sine - __half2float(value.h[i]));
+    }
+    uint4* out = (axis ? w.sine_x : w.sine_y) + at / 32 * 64 + lane;
+    out[0] = value.all, out[32] = residual.all;
+    return;
+  }
+}
+
+// The sums over odd and even modes for 16 columns x and twice eight rows a of both fields,
+// [direction][eight][parity][4].
+template <bool kSplit>
+__device__ __forceinline__ void multiply_draws(float (&sum)[2][2][2][4], const uint4* sines, const uint4* draws,
+                                               int residual_of_draws, int steps) {
+#pragma unroll 1
+  do {
+#pragma unroll
+    for (int parity = 0; parity < 2; ++parity) {
+      const uint4 sine = __ldg(sines + parity * 64);
+      uint4 residual_of_sine;
+      if constexpr (kSplit) residual_of_sine = __ldg(sines + parity * 64 + 32);
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        const auto add = [&](uint4 sine, uint4 b) {
+          multiply_add(sum[0][eight][parity], sine, b.x, b.y);
+          multiply_add(sum[1][eight][parity], sine, b.z, b.w);
+        };
+        const uint4* draws_at = draws + (eight * 2 + parity) * 32;
+        const uint4 b = *draws_at;
+        add(sine, b);
+        if constexpr (kSplit) add(residual_of_sine, b), add(sine, draws_at[residual_of_draws]);
+      }
+    }
+    sines += 128, draws += 128;
+  } while (--steps > 0);
+}
+
+// A block takes 16 rows a of B of one parity, one step of the second product, for both fields: its warps, an even
+// number, draw them, each some steps of modes for eight of the rows, and multiply them with the sines, each some tiles
+// of 16 columns x. kRoom: steps that fit into shared memory; unless all do (kAtOnce), they are drawn again for every
+// round of tiles.
+template <int kRoom, bool kAtOnce>
+__device__ __forceinline__ void half_products(const Work& w) {
+  __shared__ uint4 shared[kRoom][2][2][32];  // [step, and residuals of steps][eight][parity][lane]
+  const ApplyArgs& args = w.args;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, eight = warp % 2;
+  const int count = w.counts[kFields];
+  for (int number = blockIdx.y; number < count; number += gridDim.y) {
+    const Field f = w.fields[number];
+    const int sixteens = f.ky / kK, sixteen = blockIdx.x / 2, parity = blockIdx.x % 2;
+    if (sixteen >= sixteens) continue;
+    const auto modes_of = [&](int a) { return a <= modes(f.cut, args.height) ? row_modes(a, f.cut, args.width) : 0; };
+    const int first = sixteen * 2 * kK + 1 + parity, a = first + eight * kK + lane / 4 * 2;
+    const int n = modes_of(a), steps = max((modes_of(first) + 2 * kK - 1) / (2 * kK), 1);
+    const int drawn = __shfl_sync(0xffffffff, n, 0);  // of this warp's rows the most
+    const int room = f.split ? kRoom / 2 : kRoom;
+    const FoldedStd folded_std(a, f.cut, args.height, args.width);
+    const auto draw_some = [&](int from, int here) {
+      __syncthreads();  // the last ones have been used
+      for (int step = warp / 2; step < here; step += warps / 2) {
+        const auto put = [&](int parity, bool residual, uint4 words) {
+          shared[residual * room + step][eight][parity][lane] = words;
+        };
+        if ((from + step) * 2 * kK < drawn) {
+          draw(from + step, a, n, f, folded_std, put);
+        } else {
+          put(0, false, {}), put(1, false, {});
+          if (f.split) put(0, true, {}), put(1, true, {});
+        }
+      }
+      __syncthreads();
+    };
+    if constexpr (kAtOnce) draw_some(0, steps);
+    for (int tile = warp; (kAtOnce ? tile : tile - warp) < w.tiles_x; tile += warps) {
+      const bool mine = kAtOnce || tile < w.tiles_x;  // or this warp only draws
+      float sum[2][2][2][4] = {};                     // [direction][eight][parity]
+      const auto multiply_some = [&](int from, int here) {
+        if (!mine) return;
+        const uint4* sines = w.sine_x + (tile * (w.kx / kK) + from) * 128 + lane;
+        if (f.split)
+          multiply_draws<true>(sum, sines, &shared[0][0][0][lane], room * 128, here);
+        else
+          multiply_draws<false>(sum, sines, &shared[0][0][0][lane], room * 128, here);
+      };
+      if constexpr (kAtOnce) {
+        multiply_some(0, steps);
+      } else {
+        for (int from = 0; from < steps; from += room) {
+          const int here = min(room, steps - from);
+          if (tile == warp || steps > room) draw_some(from, here);
+          multiply_some(from, here);
+        }
+      }
+      if (!mine) continue;
+      uint4* out = w.half(number) + (tile * 2 * sixteens + blockIdx.x) * 128 + lane;
+#pragma unroll
+      for (int direction = 0; direction < 2; ++direction) {
+        float near[2][4], far[2][4];  // [eight], of columns x, and W - 1 - x
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const float o = sum[direction][i / 4][0][i % 4], e = sum[direction][i / 4][1][i % 4];
+          near[i / 4][i % 4] = o + e, far[i / 4][i % 4] = o - e;
+        }
+        const auto write = [&](uint4* to, auto two) {
+          const auto all = [&](const float(&v)[2][4]) {
+            return uint4{two(v[0][0], v[0][1]), two(v[1][0], v[1][1]), two(v[0][2], v[0][3]), two(v[1][2], v[1][3])};
+          };
+          to[0] = all(near), to[32] = all(far);
+        };
+        write(out + direction * 64, halves);
+        if (f.split) write(out + w.tiles_x * 2 * sixteens * 128 + direction * 64, residuals);
+      }
+    }
+  }
+}
+
+// Operands of the second product for one parity.
+struct Operands {
+  uint4 sine, half[2][2];  // [direction][near, far]
+  __device__ __forceinline__ void read(const uint4* sines, const uint4* halves) {
+    sine = __ldg(sines);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) half[i / 2][i % 2] = __ldg(halves + i * 32);
+  }
+};
+
+// Adds the sums over odd and even modes for 16 rows y and four times eight columns of both fields,
+// [direction][parity][eight][4]. Operands are asked for a parity ahead.
+__device__ __forceinline__ void multiply(float (&sum)[2][2][4][4], const uint4* sines, const uint4* half, int steps) {
+  Operands operands[2];
+  operands[0].read(sines, half);
+#pragma unroll 1
+  do {
+#pragma unroll
+    for (int parity = 0; parity < 2; ++parity) {
+      if (parity == 0 || steps > 1) operands[1 - parity].read(sines + 64, half + 128);
+      sines += 64, half += 128;
+      const Operands& here = operands[parity];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        multiply_add(sum[i / 2][parity][i % 2 * 2], here.sine, here.half[i / 2][i % 2].x, here.half[i / 2][i % 2].y);
+        multiply_add(sum[i / 2][parity][i % 2 * 2 + 1], here.sine, here.half[i / 2][i % 2].z,
+                     here.half[i / 2][i % 2].w);
+      }
+    }
+  } while (--steps > 0);
+}
+
+// A block takes 16 columns x and their mirror images, W - 1 - x, of both fields, so that half products are read once;
+// each of its warps takes 16 rows y and theirs. The sines of x are in such an order that a lane gets four neighboring
+// columns.
+__device__ __forceinline__ void shifts(const Work& w) {
+  const ApplyArgs& args = w.args;
+  const int lane = threadIdx.x % 32, height = args.height, width = args.width, count = w.counts[kFields];
+  const int tile_x = blockIdx.x, tile_y = blockIdx.z * (blockDim.x / 32) + threadIdx.x / 32;
+  if (tile_y >= w.tiles_y) return;
+  const uint4* sines = w.sine_y + tile_y * (w.ky / kK) * 128 + lane;
+  const int x = tile_x * 16 + lane % 4 * 4, y = tile_y * 16 + lane / 4;  // and row y + 8
+  const int near = y * w.pitch + x, far = (height - 1 - y) * w.pitch + x, to_mirrored = width - 4 - 2 * x;
+  for (int k = blockIdx.y; k < count; k += gridDim.y) {
+    const int number = count - 1 - k;  // backwards: the last half products are still in the L2
+    const Field f = w.fields[number];
+    uint2* field = f.shift;
+    const int steps = f.ky / kK, residual_of_half = w.tiles_x * steps * 256;
+    const uint4* half = w.half(number) + tile_x * steps * 256 + lane;
+    float sum[2][2][4][4] = {};
+#pragma unroll 1
+    for (int product = 0; product < (f.split ? 3 : 1);
+         ++product)  // then residuals of sines, and residuals of half products
+      multiply(sum, sines + (product == 1) * 32, half + (product == 2) * residual_of_half, steps);
+    const bool wide = f.quantum == kWide, whole = x + 4 <= width / 2 && width % 4 == 0 && !wide;
+    const float up =
+        f.strength * kFactor * from_bits(0x7f000000 - bits(f.quantum));  // over the quantization step, a power of two
+    const float2 scale = {up * static_cast<float>(height), up * static_cast<float>(width)};
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const auto store = [&](int at, float sign) {
+        Eight d, r;  // down and right
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int eight = i / 2, c = 2 * k + i % 2;
+          d.v[i] = fmaf(sign, sum[0][1][eight][c], sum[0][0][eight][c]);
+          r.v[i] = fmaf(sign, sum[1][1][eight][c], sum[1][0][eight][c]);
+        }
+        if (!whole) return store_some(field, wide, at, x, width, d, r, scale);
+        const auto code = [&](int i) { return codes(d.v[i], r.v[i], scale); };
+        uint32_t* to = reinterpret_cast<uint32_t*>(field) + at;
+        *reinterpret_cast<uint4*>(to) = {code(0), code(1), code(2), code(3)};
+        *reinterpret_cast<uint4*>(to + to_mirrored) = {code(7), code(6), code(5), code(4)};
+      };
+      if (y + 8 * k < (height + 1) / 2) store(near + 8 * k * w.pitch, 1.f);
+      if (y + 8 * k < height / 2) store(far - 8 * k * w.pitch, -1.f);
+    }
+  }
+}
+
+}  // namespace prime

@@ -1,0 +1,167 @@
+// The sums of the mix, and how they are normalized and written.
+#pragma once
+#include <cuda_bf16.h>
+
+#include "pixels.cuh"
+
+namespace prime {
+
+// How the output is written: pairs of neighboring values where addresses allow it.
+enum class Writing { scalar, planes, pixels };
+
+template <DType kType>
+struct Stored {
+  using Value = float;
+};
+template <>
+struct Stored<DType::u8> {
+  using Value = uint8_t;
+};
+template <>
+struct Stored<DType::f16> {
+  using Value = __half;
+};
+template <>
+struct Stored<DType::bf16> {
+  using Value = uint16_t;
+};
+
+template <DType kType>
+__device__ __forceinline__ typename Stored<kType>::Value stored(float y) {
+  if constexpr (kType == DType::u8)
+    return float_to_u8(y);
+  else if constexpr (kType == DType::f16)
+    return __float2half_rn(y);
+  else if constexpr (kType == DType::bf16)
+    return float_to_bf16(y);
+  else
+    return y;
+}
+
+// Two neighboring values, where addresses are multiples of two.
+template <DType kType>
+__device__ __forceinline__ void store_two(typename Stored<kType>::Value* to, float y0, float y1) {
+  if constexpr (kType == DType::u8)
+    *reinterpret_cast<uchar2*>(to) = {float_to_u8(y0), float_to_u8(y1)};
+  else if constexpr (kType == DType::f16)
+    *reinterpret_cast<__half2*>(to) = __floats2half2_rn(y0, y1);
+  else if constexpr (kType == DType::bf16)
+    *reinterpret_cast<ushort2*>(to) = {float_to_bf16(y0), float_to_bf16(y1)};
+  else
+    *reinterpret_cast<float2*>(to) = {y0, y1};
+}
+
+// The sums of a block's pixels, a thread's in its own column: registers are scarcer.
+struct Mix {
+  float4 head[kRows][kThreads];  // four of a row's six values,
+  float2 tail[kRows][kThreads];  // and two
+  __device__ __forceinline__ void set(int r, int thread, const Two& v) {
+    head[r][thread] = {v[0][0], v[0][1], v[0][2], v[1][0]}, tail[r][thread] = {v[1][1], v[1][2]};
+  }
+  __device__ __forceinline__ void get(Two& v, int r, int thread) const {
+    const float4 four = head[r][thread];
+    const float2 two = tail[r][thread];
+    v[0][0] = four.x, v[0][1] = four.y, v[0][2] = four.z, v[1][0] = four.w, v[1][1] = two.x, v[1][2] = two.y;
+  }
+  // Value i of row 0, and how far it is to that of the next row.
+  __device__ __forceinline__ const float* first(int i, int thread, int& step) const {
+    step = (i < 4 ? 4 : 2) * kThreads;
+    return i < 4 ? reinterpret_cast<const float*>(head) + 4 * thread + i
+                 : reinterpret_cast<const float*>(tail) + 2 * thread + i - 4;
+  }
+};
+
+struct Normal {  // (x - mean) * scale
+  float scale[3], offset[3];
+  __device__ __forceinline__ explicit Normal(const ApplyArgs& a) {
+#pragma unroll
+    for (int c = 0; c < 3; ++c) scale[c] = a.scale[c], offset[c] = -a.mean[c] * a.scale[c];
+  }
+  __device__ __forceinline__ float operator()(float x, int c) const { return fmaf(x, scale[c], offset[c]); }
+};
+
+// Writes this thread's pixels into planes.
+template <DType kType, bool kFlip>
+__device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Place o, int64_t offset) {
+  const ApplyArgs& a = w.args;
+  const Strides s = a.out_strides;
+  const Normal normal(a);
+  using Value = typename Stored<kType>::Value;
+  Value* to[3];
+#pragma unroll
+  for (int c = 0; c < 3; ++c)
+    to[c] = static_cast<Value*>(a.out) + offset + o.y * s.h + c * s.c + (kFlip ? a.width - 2 - o.x : o.x);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= a.height - o.y) break;
+    Two v;
+    mix.get(v, r, threadIdx.x);
+#pragma unroll
+    for (int c = 0; c < 3; ++c) {
+      const float left = normal(v[0][c], c), right = normal(v[1][c], c);
+      store_two<kType>(to[c], kFlip ? right : left, kFlip ? left : right);
+      to[c] += s.h;
+    }
+  }
+}
+
+// Writes this thread's pixels one by one.
+template <DType kType>
+__device__ __forceinline__ void write_values(const Mix& mix, const Work& w, Place o, int64_t offset, bool flip) {
+  const ApplyArgs& a = w.args;
+  const Strides s = a.out_strides;
+  const Normal normal(a);
+  using Value = typename Stored<kType>::Value;
+#pragma unroll 1
+  for (int r = 0; r < kRows && r < a.height - o.y; ++r) {
+    Two v;
+    mix.get(v, r, threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < 6; ++i) {
+      const int x = o.x + i / 3, c = i % 3;
+      if (x < a.width)
+        static_cast<Value*>(a.out)[offset + (o.y + r) * s.h + c * s.c + (flip ? a.width - 1 - x : x) * s.w] =
+            stored<kType>(normal(v[i / 3][c], c));
+    }
+  }
+}
+
+// Writes the block's interleaved pixels: two neighboring values a thread, neighboring threads side by side.
+template <DType kType>
+__device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int64_t offset, bool flip) {
+  const ApplyArgs& a = w.args;
+  using Value = typename Stored<kType>::Value;
+  __syncthreads();
+#pragma unroll 1
+  for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
+    const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
+    const Place o(w, thread);
+    const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
+    int step_one, step_other;
+    const float *from_one = mix.first(one, thread, step_one), *from_other = mix.first(other, thread, step_other);
+    const float scale_one = a.scale[one % 3], scale_other = a.scale[other % 3];
+    const float add_one = -a.mean[one % 3] * scale_one, add_other = -a.mean[other % 3] * scale_other;
+    Value* to =
+        static_cast<Value*>(a.out) + offset + o.y * a.out_strides.h + (3 * (flip ? a.width - 2 - o.x : o.x) + first);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= a.height - o.y) break;
+      store_two<kType>(to, fmaf(*from_one, scale_one, add_one), fmaf(*from_other, scale_other, add_other));
+      from_one += step_one, from_other += step_other, to += a.out_strides.h;
+    }
+  }
+  __syncthreads();
+}
+
+template <DType kType>
+__device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Writing writing, int64_t offset,
+                                      bool flip) {
+  if (writing == Writing::planes)
+    flip ? write_planes<kType, true>(mix, w, o, offset) : write_planes<kType, false>(mix, w, o, offset);
+  else if (writing == Writing::pixels)
+    write_pixels<kType>(mix, w, offset, flip);
+  else
+    write_values<kType>(mix, w, o, offset, flip);
+}
+
+}  // namespace prime

@@ -1,0 +1,115 @@
+// The spectral primitive: random filters. prepare.cu makes the taps; a pass filters.
+#pragma once
+#include "pixels.cuh"
+#include "slots.cuh"
+
+namespace prime {
+
+// The taps of a filter, by one warp: times 256/255 and followed by their sum, because they meet 1 + (255/256) x.
+__device__ __forceinline__ void make_taps(const ApplyArgs& a, const Row<const int32_t>& plan, Slot s, int chain, int j,
+                                          int lane, float* out) {
+  const int taps = a.filter * a.filter;
+  warp_run(taps, plan.stream(), chain, j, Purpose::filter, 0,
+           [&](int i, float z) { out[i] = (fmaf(s.strength, z, i == taps / 2 ? 1.f : 0.f)) * kUp; });
+  if (lane == 0) {
+    float sum = 0.f;
+    for (int i = 0; i < taps; ++i) sum += out[i];
+    out[taps] = sum;
+  }
+}
+
+// Black pixels, two on either side of a thread's two.
+__device__ const uint4 kBlackRow[3] = {{kBlack, kBlackBlue, kBlack, kBlackBlue},
+                                       {kBlack, kBlackBlue, kBlack, kBlackBlue},
+                                       {kBlack, kBlackBlue, kBlack, kBlackBlue}};
+
+// y = sum of taps x neighbors, zeros around the image. The taps meet 1 + (255/256) x, so their sum is taken off first.
+// A row of the source is read once, and adds to the rows above, at and below it.
+template <int kCount, class Put>
+__device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float* taps, Put put) {
+  float t[10];  // and their sum
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float4 four = __ldg(reinterpret_cast<const float4*>(taps) + i);
+    t[4 * i] = four.x, t[4 * i + 1] = four.y, t[4 * i + 2] = four.z, t[4 * i + 3] = four.w;
+  }
+  t[8] = __ldg(taps + 8), t[9] = __ldg(taps + 9);
+  const bool begins = o.x == 0, ends = o.x + 2 >= s.width;
+  const Decoder right(o.x + 1 < s.width);
+  const int below = s.height - o.y;  // rows from the first one on
+  const uint2* row = s.pixels + (static_cast<int64_t>(o.y) - 1) * s.pitch + o.x;
+  struct Row {
+    uint2 before{kBlack, kBlackBlue}, after{kBlack, kBlackBlue};  // stay so where the image ends
+    uint4 here;
+  };
+  const auto load = [&](Row& to, bool inside) {  // the next row
+    const uint2* from = inside ? row : reinterpret_cast<const uint2*>(kBlackRow + 1);
+    if (!begins) to.before = __ldg(from - 1);
+    to.here = __ldg(reinterpret_cast<const uint4*>(from));
+    if (!ends) to.after = __ldg(from + 2);
+    row += s.pitch;
+  };
+  const auto decoded = [&](float(&column)[3][4], const Row& from) {
+#pragma unroll
+    for (int c = 0; c < 3; ++c) {
+      column[c][0] = decode(from.before, c), column[c][1] = decode({from.here.x, from.here.y}, c);
+      column[c][2] = right({from.here.z, from.here.w}, c), column[c][3] = decode(from.after, c);
+    }
+  };
+  // What a row adds to the sums of three: row `y` of the taps.
+  const auto add = [&](Two& sum, const float(&column)[3][4], int y) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int c = 0; c < 3; ++c) {
+        float v = y == 0 ? -t[9] : sum[i][c];
+        v = fmaf(t[3 * y], column[c][i], v), v = fmaf(t[3 * y + 1], column[c][i + 1], v);
+        sum[i][c] = y == 2 ? clipped_fma(t[8], column[c][i + 2], v) : fmaf(t[3 * y + 2], column[c][i + 2], v);
+      }
+  };
+  Two sum[2];  // of this row and of the next one
+  float column[3][4];
+  Row first, ahead;
+  load(first, static_cast<unsigned>(o.y - 1) < static_cast<unsigned>(s.height)), load(ahead, 0 < below);
+  decoded(column, first);
+  add(sum[0], column, 0);
+  decoded(column, ahead);
+  load(ahead, 1 < below);
+  add(sum[0], column, 1), add(sum[1], column, 0);
+#pragma unroll
+  for (int r = 0; r < kCount; ++r) {
+    if (r > 0 && r >= below) break;
+    Two &here = sum[r % 2], &next = sum[(r + 1) % 2];
+    decoded(column, ahead);
+    if (r + 1 < kCount) load(ahead, r + 2 < below);
+    add(here, column, 2);
+    put(r, here);
+    if (r + 1 < kCount) add(next, column, 1), add(here, column, 0);  // the one after
+  }
+}
+
+template <int kCount, class Put>
+__device__ __forceinline__ void filter_any(const Source& s, Place o, const float* taps, int size, Put put) {
+  const float sum = __ldg(taps + size * size);
+#pragma unroll 1
+  for (int r = 0; r < kCount; ++r) {
+    Two v;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float y[3] = {-sum, -sum, -sum};
+      for (int ky = 0; ky < size; ++ky)
+        for (int kx = 0; kx < size; ++kx) {
+          const int from_y = o.y + r + ky - size / 2, from_x = o.x + i + kx - size / 2;
+          const bool inside = from_y >= 0 && from_y < s.height && from_x >= 0 && from_x < s.width;
+          const Raw raw = inside ? decode(__ldg(s.at(from_y, from_x))) : Raw{{1.f, 1.f, 1.f}};
+#pragma unroll
+          for (int c = 0; c < 3; ++c) y[c] = fmaf(__ldg(taps + ky * size + kx), raw.c[c], y[c]);
+        }
+#pragma unroll
+      for (int c = 0; c < 3; ++c) v[i][c] = __saturatef(y[c]);
+    }
+    put(r, v);
+  }
+}
+
+}  // namespace prime
