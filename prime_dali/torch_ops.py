@@ -101,7 +101,7 @@ def _check_tensor(argument: str, tensor: torch.Tensor) -> None:
     raise ValueError(f"{argument}: expected a CPU or CUDA tensor, got one on {tensor.device}")
 
 
-def refuse_derivatives(images: torch.Tensor, method: str = "PRIME") -> None:
+def refuse_derivatives(images: torch.Tensor, method: str) -> None:
     """ValueError if a derivative is wanted, in whatever mode: no operator knows one, and it would come out as 0."""
     compiling = torch.compiler.is_compiling()
     while True:  # a tensor inside another for each of vmap, grad, jvp, ... that is under way
@@ -175,21 +175,13 @@ def apply(
             :func:`prime_dali.check_pixels`. Compiled code raises the same; the replay of a CUDA graph raises nothing
             itself, but what it meets is raised in these two ways.
     """
-    if not isinstance(images, torch.Tensor):
-        raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
+    batch, size = as_batch(images)
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
     if not isinstance(plan.rows, torch.Tensor):
         got = type(plan.rows).__name__
         raise TypeError(f"plan: expected a plan of torch tensors, got {got}; use plan.torch(device)")
-    _check_tensor("images", images)
-    check_dtype("images", images.dtype)
     single = images.dim() == 3
-    batch = images.unsqueeze(0) if single else images
-    if batch.dim() != 4 or batch.shape[1] != 3:
-        raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
-    refuse_derivatives(images)
-    size = _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
     plan.check_images(batch.shape[0], size)
     if plan.rows.device != images.device:
         devices = f"expected on {images.device} like images, got {plan.rows.device}"
@@ -222,6 +214,19 @@ def apply(
             f"prime_dali: no memory for {plan.rows.shape[0]} images on {images.device}"
         ) from None
     return out[0] if single else out
+
+
+def as_batch(images: Any, method: str = "PRIME") -> tuple[torch.Tensor, tuple[int, int]]:
+    """``images``, checked but for their values, as ``[N, 3, H, W]``, and their height and width."""
+    if not isinstance(images, torch.Tensor):
+        raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
+    _check_tensor("images", images)
+    check_dtype("images", images.dtype)
+    batch = images.unsqueeze(0) if images.dim() == 3 else images
+    if batch.dim() != 4 or batch.shape[1] != 3:
+        raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
+    refuse_derivatives(images, method)
+    return batch, _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
 
 
 def check_pixels(device: int) -> None:
