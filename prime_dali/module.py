@@ -103,7 +103,9 @@ class PRIME(Epochs):
             epoch=self.epoch_on(images.device) if epoch is None else epoch,
             view=_arguments.TRAINING_VIEWS[self.views],
         )
-        out = torch_ops.apply(batch, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std, flip=flip)
+        out = torch_ops.apply_batch(
+            batch, size, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std, channels_last=None, flip=flip
+        )
         return out[0] if single and self.views == 1 else out
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -210,6 +210,10 @@ CASES = {
     "build strength": (lambda: Plan.build([[[("spectral", 1e30)]]], size=SIZE), ValueError, "slots[0][0][0]: strength: expected 0 to 1e+20, got 1e+30"),
     "build seed": (lambda: Plan.build([[[]]], size=SIZE, seed=2**64), ValueError, "seed: expected"),
     "build size": (lambda: Plan.build([[[]]], size=(16, 7)), ValueError, "size: width: expected 8 to 4096, got 7"),
+    "reference int64": (lambda: reference.apply(images().long(), plan()), TypeError, "images: expected uint8 or a floating dtype, got int64"),
+    "reference masked": (lambda: reference.apply(np.ma.array(images().numpy()), plan()), TypeError, "images: expected an array without a mask"),
+    "reference sparse": (lambda: reference.apply(images().to_sparse(), plan()), TypeError, "images: expected a dense torch.Tensor, got layout torch.sparse_coo"),
+    "reference plan": (lambda: reference.apply(images(), "cifar"), TypeError, "plan: expected a Plan, got str"),
     "reference shape": (lambda: reference.apply(make_images(3, *SIZE), plan()), ValueError, "images: expected shape [2, 3, 16, 20] as the plan says, got [3, 3, 16, 20]"),
 }  # fmt: skip
 
@@ -233,7 +237,8 @@ def test_numbers_of_other_kinds_are_kept_as_pythons() -> None:
     for mean, views in given:
         module = PRIME(mean=mean, std=np.ones(3, int), views=views)
         assert (module.mean, module.std, module.views) == (halves, (1.0, 1.0, 1.0), 3)
-        assert {type(n) for n in (*module.mean, *module.std)} == {float} and type(module.views) is int
+        assert {type(n) for n in (*module.mean, *module.std)} == {float}
+        assert type(module.views) is int
 
 
 def test_plans_compare_by_what_they_say() -> None:
@@ -241,7 +246,9 @@ def test_plans_compare_by_what_they_say() -> None:
     assert drawn == drawn.numpy() == copy.deepcopy(drawn)
     edited = drawn.numpy()
     edited.strength[1, 0, 0] += 1
-    assert drawn != edited and drawn != plan(max_cut=drawn.max_cut - 1) and drawn != 3
+    assert drawn != edited
+    assert drawn != plan(max_cut=drawn.max_cut - 1)
+    assert drawn != 3
     with pytest.raises(TypeError, match="unhashable type: 'Plan'"):
         hash(drawn)
 
