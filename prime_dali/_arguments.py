@@ -59,9 +59,9 @@ def _index(value: Any) -> Any:
 
 def amplitude(argument: str, value: Any, high: float = math.inf) -> float:
     """``value`` as a float if it is a finite number from 0 to ``high``; TypeError or ValueError otherwise."""
-    if isinstance(value, (bool, str)) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
-        raise TypeError(f"{argument}: expected a number, got {type(value).__name__} ({value!r})")
     number = _float(value)
+    if number is None:
+        raise TypeError(f"{argument}: expected a number, got {type(value).__name__} ({value!r})")
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"{argument}: expected a finite number >= 0, got {value!r}")
     if number > high:
@@ -69,7 +69,14 @@ def amplitude(argument: str, value: Any, high: float = math.inf) -> float:
     return number
 
 
-def _float(value: Any) -> float:
+def _float(value: Any) -> float | None:
+    """The real number that ``value`` is, or None: text, bools and complex numbers are none."""
+    if isinstance(value, float):
+        return float(value)  # of a subclass too, NumPy's
+    if isinstance(value, (bool, str)) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
+        return None
+    if any(kind in str(getattr(value, "dtype", "")) for kind in ("bool", "complex")):
+        return None
     try:
         return float(value)
     except OverflowError:  # an int that float64 does not hold
@@ -89,14 +96,15 @@ def interval(argument: str, value: Any, high: float) -> tuple[float, float]:
 
 def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float, float, float]:
     """``value`` as three finite floats, one per channel; TypeError or ValueError otherwise."""
-    try:
-        numbers = tuple(_float(v) for v in value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{argument}: expected three numbers, one per channel, got {value!r}") from None
-    if len(numbers) != 3 or not all(math.isfinite(v) and (v > 0 or not positive) for v in numbers):
+    ordered = hasattr(value, "__iter__") and not isinstance(value, (str, bytes, dict, set, frozenset))
+    numbers = [_float(v) for v in value] if ordered and getattr(value, "ndim", 1) == 1 else [None]
+    found = tuple(number for number in numbers if number is not None)
+    if len(found) != len(numbers):
+        raise TypeError(f"{argument}: expected three numbers, one per channel, got {value!r}")
+    if len(found) != 3 or not all(math.isfinite(v) and (v > 0 or not positive) for v in found):
         kind = "three finite numbers > 0" if positive else "three finite numbers"
         raise ValueError(f"{argument}: expected {kind}, one per channel, got {value!r}")
-    return numbers
+    return found
 
 
 def image_size(argument: str, size: Any) -> tuple[int, int]:
@@ -143,12 +151,16 @@ def gpu_number(argument: str, device: Any) -> int:
     return -1 if device is None else integer(argument, device, 0, 1023)
 
 
-def training_views(views: Any) -> Any:
-    """What :func:`prime_dali.sample` takes as ``view`` for 1 view, or for the 3 of the Jensen-Shannon loss."""
+# What sample() takes as ``view`` for 1 view, and for the 3 of the Jensen-Shannon loss.
+TRAINING_VIEWS: dict[int, Any] = {1: 0, 3: (CLEAN, 0, 1)}
+
+
+def training_views(views: Any) -> int:
+    """``views`` as an int if it is 1 or 3; ValueError otherwise."""
     number = _index(views)
-    if number not in (1, 3):
+    if number not in TRAINING_VIEWS:
         raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
-    return 0 if number == 1 else (CLEAN, 0, 1)
+    return int(number)
 
 
 def views(view: Any) -> list[int]:
@@ -170,14 +182,33 @@ def epoch(epoch: Any) -> int:
     return integer("epoch", epoch, 0, 2**32 - 1)
 
 
-def normalization(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[list[float], list[float]]:
-    """``(mean, 1 / std)`` per channel, of the numbers in float32, as DALI has them; empty lists where both are None."""
+def channels(
+    mean: Sequence[float] | None, std: Sequence[float] | None
+) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
+    """``(mean, std)`` as Python's floats, or twice None; TypeError or ValueError for one alone and for what float32
+    does not hold, 1 / std too."""
     if mean is None and std is None:
-        return [], []
+        return None, None
     for argument, value, other in (("mean", mean, "std"), ("std", std, "mean")):
         if value is None:
             raise ValueError(f"{argument}: expected three numbers because {other} is given, got None")
     means, stds = triple("mean", mean), triple("std", std, positive=True)
+    if max(abs(m) for m in means) > _MOST:
+        raise ValueError(f"mean: expected numbers up to {_MOST:.2g}, which float32 holds, got {mean!r}")
+    if min(stds) < 1 / _MOST or max(stds) > _MOST:
+        held = f"numbers from {1 / _MOST:.2g} to {_MOST:.2g}, which float32 holds"
+        raise ValueError(f"std: expected {held}, got {std!r}")
+    return means, stds
+
+
+_MOST = 2.0**126  # float32 holds it and one over it
+
+
+def normalization(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[list[float], list[float]]:
+    """``(mean, 1 / std)`` per channel, of the numbers in float32, as DALI has them; empty lists where both are None."""
+    means, stds = channels(mean, std)
+    if means is None or stds is None:
+        return [], []
     return [_single(m) for m in means], [1 / _single(s) for s in stds]
 
 

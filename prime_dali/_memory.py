@@ -18,8 +18,9 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def numpy_array(argument: str, array: np.ndarray) -> np.ndarray:
-    """``array`` as NumPy's own class: memory maps and other subclasses are; TypeError for one with a mask."""
+def numpy_array(argument: str, array: Any) -> np.ndarray:
+    """``array`` as NumPy's own class, as memory maps, other subclasses and lists can be; TypeError for one with a
+    mask."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{argument}: expected an array without a mask, got a MaskedArray; call .filled(value)")
     return np.asarray(array)

@@ -49,11 +49,8 @@ class PRIME(Epochs):
         super().__init__()
         self.config = as_config(config)
         self.seed = _arguments.seed(seed)
-        self._view = _arguments.training_views(views)
-        self.views = views
-        _arguments.normalization(mean, std)
-        self.mean = None if mean is None else tuple(mean)
-        self.std = None if std is None else tuple(std)
+        self.views = _arguments.training_views(views)
+        self.mean, self.std = _arguments.channels(mean, std)
         if out_dtype is not None:
             torch_ops.check_dtype("out_dtype", out_dtype)
         self.out_dtype = out_dtype
@@ -84,12 +81,8 @@ class PRIME(Epochs):
         Raises:
             TypeError, ValueError: As :func:`prime_dali.apply`; or there is no index in a call that cannot be counted.
         """
-        if not isinstance(images, torch.Tensor):
-            raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
-        if images.dim() not in (3, 4):
-            raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
+        batch, size = torch_ops.as_batch(images)
         single = images.dim() == 3
-        batch = images.unsqueeze(0) if single else images
         if index is None:
             if getattr(self, "_is_replica", False):  # set by torch.nn.parallel.replicate
                 _counting.ask_for_index(
@@ -105,12 +98,14 @@ class PRIME(Epochs):
         plan = torch_ops.sample(
             self.config,
             index,
-            size=(batch.shape[2], batch.shape[3]),
+            size=size,
             seed=self.seed,
             epoch=self.epoch_on(images.device) if epoch is None else epoch,
-            view=self._view,
+            view=_arguments.TRAINING_VIEWS[self.views],
         )
-        out = torch_ops.apply(batch, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std, flip=flip)
+        out = torch_ops.apply_batch(
+            batch, size, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std, channels_last=None, flip=flip
+        )
         return out[0] if single and self.views == 1 else out
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ _LIMITS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What was drawn for a batch: the augmented images are a function of the images and this alone.
 
@@ -150,8 +150,11 @@ class Plan:
         for r, image in enumerate(slots):
             plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
-                for j, (name, strength, *integers) in enumerate(chain):
+                for j, slot in enumerate(chain):
                     at = f"slots[{r}][{i}][{j}]"
+                    if not isinstance(slot, (tuple, list)) or len(slot) < 2:
+                        raise TypeError(f"{at}: expected (primitive, strength, ...), got {slot!r}")
+                    name, strength, *integers = slot
                     if name not in NAMES:
                         raise ValueError(_arguments.unknown(at, name, NAMES))
                     wanted = {"spatial": 1, "color": 2}.get(name, 0)
@@ -195,9 +198,7 @@ class Plan:
     @property
     def batch(self) -> int:
         """Images that the plan is for."""
-        batch: int = (
-            self.rows.shape[0] // self.views
-        )  # not int(...), which would fix a size that torch.export keeps open
+        batch: int = self.rows.shape[0] // self.views  # int(...) would fix a size that torch.export keeps open
         return batch
 
     @property
@@ -251,12 +252,26 @@ class Plan:
         rows = self.rows if isinstance(self.rows, torch.Tensor) else torch.from_numpy(self.numpy().rows)
         return dataclasses.replace(self, rows=rows.to(device))
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same, bit by bit, wherever they are; waits for a GPU."""
+        if not isinstance(other, Plan):
+            return NotImplemented
+        mine, its = self.numpy(), other.numpy()
+        return (mine.size, mine.shape, mine.views) == (its.size, its.shape, its.views) and np.array_equal(
+            mine.rows, its.rows
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # rows can be edited
+
     def __getitem__(self, images: slice) -> Plan:
         """The plan of some of the images, all their views."""
         if not isinstance(images, slice):
             raise TypeError(f"plan[...]: expected a slice of images, got {type(images).__name__}")
         words = self.rows.shape[1]
-        rows = self.rows.reshape(self.views, -1, words)[:, images].reshape(-1, words)
+        rows = self.rows.reshape(self.views, -1, words)
+        # torch knows no slices that go back.
+        back = isinstance(images.step, int) and images.step < 0
+        rows = rows[:, list(range(self.batch))[images] if back else images].reshape(-1, words)
         return dataclasses.replace(self, rows=rows)
 
     def materialize(self) -> list[Slot]:
@@ -287,7 +302,7 @@ class Plan:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slot:
     """One slot of a plan with its random coefficients.
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _arguments
+from . import _arguments, _memory
 from .plan import Plan, Slot
 
 Array = NDArray[np.float64]
@@ -25,17 +25,22 @@ def apply(images: Any, plan: Plan) -> Array:
         float64 ``[views * N, 3, H, W]``: ``x + sum_i lambda_i (chain_i - x)``.
 
     Raises:
-        TypeError, ValueError: The images are not ``[N, 3, H, W]`` of the plan's batch and size, or further outside of
+        TypeError, ValueError: The images are no such array of the plan's batch and size, or further outside of
             [0, 1] than rounding, or no draw could have made the plan (:meth:`Plan.validate`).
     """
-    if hasattr(images, "detach"):
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
+    if _memory.is_tensor(images):
+        _memory.check_tensor("images", images)
         images = images.detach()
         images = (images.double() if images.is_floating_point() else images).cpu().numpy()
-    images = np.asarray(images)
+    images = _memory.numpy_array("images", images)
     plan.check()
     expected = (plan.batch, 3, *plan.size)
     if images.shape != expected:
         raise ValueError(f"images: expected shape {list(expected)} as the plan says, got {list(images.shape)}")
+    if images.dtype != np.uint8 and images.dtype.kind != "f" and images.dtype.name != "bfloat16":
+        raise TypeError(f"images: expected uint8 or a floating dtype, got {images.dtype}")
     x = images / 255.0 if images.dtype == np.uint8 else images.astype(np.float64)
     if x.size:
         _arguments.pixel_range("images", float(x.min()), float(x.max()))

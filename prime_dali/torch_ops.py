@@ -101,7 +101,7 @@ def _check_tensor(argument: str, tensor: torch.Tensor) -> None:
     raise ValueError(f"{argument}: expected a CPU or CUDA tensor, got one on {tensor.device}")
 
 
-def refuse_derivatives(images: torch.Tensor, method: str = "PRIME") -> None:
+def refuse_derivatives(images: torch.Tensor, method: str) -> None:
     """ValueError if a derivative is wanted, in whatever mode: no operator knows one, and it would come out as 0."""
     compiling = torch.compiler.is_compiling()
     while True:  # a tensor inside another for each of vmap, grad, jvp, ... that is under way
@@ -175,28 +175,38 @@ def apply(
             :func:`prime_dali.check_pixels`. Compiled code raises the same; the replay of a CUDA graph raises nothing
             itself, but what it meets is raised in these two ways.
     """
-    if not isinstance(images, torch.Tensor):
-        raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
+    batch, size = as_batch(images)
+    single = images.dim() == 3
+    if single and isinstance(plan, Plan) and plan.views != 1:
+        raise ValueError(f"plan: expected one view for a [3, H, W] image, got {plan.views}")
+    out = apply_batch(
+        batch, size, plan, out_dtype=out_dtype, mean=mean, std=std, channels_last=channels_last, flip=flip
+    )
+    return out[0] if single else out
+
+
+def apply_batch(
+    batch: torch.Tensor,
+    size: tuple[int, int],
+    plan: Plan,
+    *,
+    out_dtype: torch.dtype | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    channels_last: bool | None,
+    flip: torch.Tensor | None,
+) -> torch.Tensor:
+    """:func:`apply` to what :func:`as_batch` gave."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
     if not isinstance(plan.rows, torch.Tensor):
         got = type(plan.rows).__name__
         raise TypeError(f"plan: expected a plan of torch tensors, got {got}; use plan.torch(device)")
-    _check_tensor("images", images)
-    check_dtype("images", images.dtype)
-    single = images.dim() == 3
-    batch = images.unsqueeze(0) if single else images
-    if batch.dim() != 4 or batch.shape[1] != 3:
-        raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
-    refuse_derivatives(images)
-    size = _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
     plan.check_images(batch.shape[0], size)
-    if plan.rows.device != images.device:
-        devices = f"expected on {images.device} like images, got {plan.rows.device}"
+    if plan.rows.device != batch.device:
+        devices = f"expected on {batch.device} like images, got {plan.rows.device}"
         raise ValueError(f"plan: {devices}; use plan.torch(device)")
-    if single and plan.views != 1:
-        raise ValueError(f"plan: expected one view for a [3, H, W] image, got {plan.views}")
-    dtype, means, scales = output_format(images.dtype, out_dtype, mean, std)
+    dtype, means, scales = output_format(batch.dtype, out_dtype, mean, std)
     if channels_last is None:
         strides = batch.stride()
         channels_last = not batch.is_contiguous() and strides[1] < strides[3]
@@ -208,20 +218,32 @@ def apply(
         _memory.check_tensor("flip", flip)
         if flip.dtype != torch.bool or flip.shape != batch.shape[:1]:
             raise TypeError(f"flip: expected bool [{batch.shape[0]}], got {flip.dtype} {list(flip.shape)}")
-        if flip.device != images.device:
-            raise ValueError(f"flip: expected on {images.device} like images, got {flip.device}")
+        if flip.device != batch.device:
+            raise ValueError(f"flip: expected on {batch.device} like images, got {flip.device}")
         flip = flip.contiguous()
     try:
-        out = torch.ops.prime_dali.apply(
+        return torch.ops.prime_dali.apply(
             batch, plan.rows.contiguous(), flip, plan.shape, dtype, means, scales, channels_last
         )
     except RuntimeError as error:  # the stable ABI passes no exception types on
         if "prime_dali: out of memory" not in str(error):
             raise
         raise torch.OutOfMemoryError(
-            f"prime_dali: no memory for {plan.rows.shape[0]} images on {images.device}"
+            f"prime_dali: no memory for {plan.rows.shape[0]} images on {batch.device}"
         ) from None
-    return out[0] if single else out
+
+
+def as_batch(images: Any, method: str = "PRIME") -> tuple[torch.Tensor, tuple[int, int]]:
+    """``images``, checked but for their values, as ``[N, 3, H, W]``, and their height and width."""
+    if not isinstance(images, torch.Tensor):
+        raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
+    _check_tensor("images", images)
+    check_dtype("images", images.dtype)
+    batch = images.unsqueeze(0) if images.dim() == 3 else images
+    if batch.dim() != 4 or batch.shape[1] != 3:
+        raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
+    refuse_derivatives(images, method)
+    return batch, _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
 
 
 def check_pixels(device: int) -> None:

@@ -426,6 +426,7 @@ def test_bad_settings(arguments: dict[str, Any], error: type[Exception], message
 @pytest.mark.parametrize(("arguments", "error", "message"), [
     ({"images": IMAGES.numpy()}, TypeError, "images: expected a torch.Tensor, got ndarray"),
     ({"images": IMAGES[0]}, ValueError, r"images: expected \[N, 3, H, W\], got \[3, 16, 16\]"),
+    ({"images": IMAGES.to_sparse()}, TypeError, "images: expected a dense torch.Tensor, got layout torch.sparse_coo"),
     ({"images": IMAGES.double()}, TypeError, "images: expected uint8, float16, bfloat16 or float32, got torch.float64"),
     ({"images": IMAGES[..., :7]}, ValueError, "images: width: expected 8 to 4096, got 7"),
     ({"images": IMAGES + 2}, ValueError, r"images: expected finite values in \[0, 1\] .*, got 1536 outside, 2;"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 
@@ -156,6 +157,16 @@ CASES = {
     "two means": (lambda: apply(mean=(0.5, 0.5), std=(1, 1, 1)), ValueError, "mean: expected three finite numbers, one per channel"),
     "zero std": (lambda: apply(mean=(0, 0, 0), std=(1, 0, 1)), ValueError, "std: expected three finite numbers > 0, one per channel"),
     "mean number": (lambda: apply(mean=0.5, std=0.5), TypeError, "mean: expected three numbers, one per channel, got 0.5"),
+    "mean text": (lambda: apply(mean="123", std="123"), TypeError, "mean: expected three numbers, one per channel, got '123'"),
+    "mean texts": (lambda: apply(mean=["0", "0", "0"], std=[1, 1, 1]), TypeError, "mean: expected three numbers, one per channel"),
+    "mean bools": (lambda: array_apply(mean=[True, np.bool_(True), 0], std=[1, 1, 1]), TypeError, "mean: expected three numbers, one per channel"),
+    "mean set": (lambda: array_apply(mean={0.1, 0.2, 0.3}, std=[1, 1, 1]), TypeError, "mean: expected three numbers, one per channel"),
+    "mean complex": (lambda: apply(mean=np.ones(3, np.complex64), std=[1, 1, 1]), TypeError, "mean: expected three numbers, one per channel"),
+    "mean matrix": (lambda: apply(mean=np.ones((3, 1)), std=[1, 1, 1]), TypeError, "mean: expected three numbers, one per channel"),
+    "mean large": (lambda: apply(mean=(0, -1e39, 0), std=(1, 1, 1)), ValueError, "mean: expected numbers up to 8.5e+37, which float32 holds, got (0, -1e+39, 0)"),
+    "std large": (lambda: array_apply(mean=(0, 0, 0), std=(1, 1, 1e39)), ValueError, "std: expected numbers from 1.2e-38 to 8.5e+37, which float32 holds, got (1, 1, 1e+39)"),
+    "std small": (lambda: PRIME("cifar", mean=(0, 0, 0), std=(1, 1e-50, 1)), ValueError, "std: expected numbers from 1.2e-38 to 8.5e+37"),
+    "alpha bool": (lambda: PrimeConfig(alpha=np.bool_(True)), TypeError, "alpha: expected a number, got bool"),
     "channels_last": (lambda: apply(channels_last=1), TypeError, "channels_last: expected True, False or None, got 1"),
     "flip type": (lambda: apply(flip=[True, False]), TypeError, "flip: expected a bool torch.Tensor, got list"),
     "flip dtype": (lambda: apply(flip=torch.tensor([1, 0])), TypeError, "flip: expected bool [2], got torch.int64 [2]"),
@@ -167,6 +178,9 @@ CASES = {
     "module index length": (lambda: PRIME("cifar")(images(), torch.arange(3)), ValueError, "index: expected one number for each of 2 images, got 3"),
     "module images": (lambda: PRIME("cifar")(np.zeros((2, 3, 16, 20))), TypeError, "images: expected a torch.Tensor, got ndarray"),
     "module axes": (lambda: PRIME("cifar")(torch.zeros(16, 20)), ValueError, "images: expected [N, 3, H, W] or [3, H, W], got [16, 20]"),
+    "module channels last axis": (lambda: PRIME("cifar")(images().permute(0, 2, 3, 1), INDEX), ValueError, "images: expected [N, 3, H, W] or [3, H, W], got [2, 16, 20, 3]"),
+    "module small images": (lambda: PRIME("cifar")(torch.rand(2, 3, 7, 20), INDEX), ValueError, "images: height: expected 8 to 4096, got 7"),
+    "module sparse": (lambda: PRIME("cifar")(images().to_sparse()), TypeError, "images: expected a dense torch.Tensor, got layout torch.sparse_coo"),
     "module dtype": (lambda: PRIME("cifar", out_dtype=torch.int32), TypeError, "out_dtype: expected uint8, float16"),
     # arrays
     "array type": (lambda: array_apply([[1]]), TypeError, "array: expected NumPy, CuPy, or an object with DLPack or the CUDA array interface, got list"),
@@ -182,6 +196,8 @@ CASES = {
     # plans by hand and the reference
     "slot name": (lambda: Plan.build([[[("specral", 1.0)]]], size=SIZE), ValueError, "got 'specral'; did you mean 'spectral'?"),
     "slot numbers": (lambda: Plan.build([[[("spatial", 1.0)]]], size=SIZE), ValueError, "slots[0][0][0]: expected 1 integers after the strength"),
+    "slot of one": (lambda: Plan.build([[[("noise",)]]], size=SIZE), TypeError, "slots[0][0][0]: expected (primitive, strength, ...), got ('noise',)"),
+    "slot text": (lambda: Plan.build([[["noise"]]], size=SIZE), TypeError, "slots[0][0][0]: expected (primitive, strength, ...), got 'noise'"),
     "slot strength": (lambda: Plan.build([[[("spectral", -1.0)]]], size=SIZE), ValueError, "slots[0][0][0]: strength: expected a finite number >= 0"),
     "slot band": (lambda: Plan.build([[[("color", 1.0, 5, 4)]]], size=SIZE), ValueError, "first frequency: expected 1 to 4, got 5"),
     "build filter": (lambda: Plan.build([[[]]], size=SIZE, filter_size=2), ValueError, "filter_size: expected an odd number, got 2"),
@@ -194,6 +210,10 @@ CASES = {
     "build strength": (lambda: Plan.build([[[("spectral", 1e30)]]], size=SIZE), ValueError, "slots[0][0][0]: strength: expected 0 to 1e+20, got 1e+30"),
     "build seed": (lambda: Plan.build([[[]]], size=SIZE, seed=2**64), ValueError, "seed: expected"),
     "build size": (lambda: Plan.build([[[]]], size=(16, 7)), ValueError, "size: width: expected 8 to 4096, got 7"),
+    "reference int64": (lambda: reference.apply(images().long(), plan()), TypeError, "images: expected uint8 or a floating dtype, got int64"),
+    "reference masked": (lambda: reference.apply(np.ma.array(images().numpy()), plan()), TypeError, "images: expected an array without a mask"),
+    "reference sparse": (lambda: reference.apply(images().to_sparse(), plan()), TypeError, "images: expected a dense torch.Tensor, got layout torch.sparse_coo"),
+    "reference plan": (lambda: reference.apply(images(), "cifar"), TypeError, "plan: expected a Plan, got str"),
     "reference shape": (lambda: reference.apply(make_images(3, *SIZE), plan()), ValueError, "images: expected shape [2, 3, 16, 20] as the plan says, got [3, 3, 16, 20]"),
 }  # fmt: skip
 
@@ -204,6 +224,41 @@ def test_bad_input(case: str) -> None:
     with pytest.raises(exception, match=re.escape(message)) as caught:
         call()
     assert type(caught.value) is exception
+
+
+def test_numbers_of_other_kinds_are_kept_as_pythons() -> None:
+    """Whatever kind they came in, and an iterator is read once."""
+    halves = (0.5, 0.5, 0.5)
+    given = zip(
+        (np.full(3, 0.5), torch.full((3,), 0.5), iter(halves), [np.float32(0.5)] * 3),
+        (3, np.int64(3), np.array(3), torch.tensor(3)),
+        strict=True,
+    )
+    for mean, views in given:
+        module = PRIME(mean=mean, std=np.ones(3, int), views=views)
+        assert (module.mean, module.std, module.views) == (halves, (1.0, 1.0, 1.0), 3)
+        assert {type(n) for n in (*module.mean, *module.std)} == {float}
+        assert type(module.views) is int
+
+
+def test_plans_compare_by_what_they_say() -> None:
+    drawn = plan()
+    assert drawn == drawn.numpy() == copy.deepcopy(drawn)
+    edited = drawn.numpy()
+    edited.strength[1, 0, 0] += 1
+    assert drawn != edited
+    assert drawn != plan(max_cut=drawn.max_cut - 1)
+    assert drawn != 3
+    with pytest.raises(TypeError, match="unhashable type: 'Plan'"):
+        hash(drawn)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_slices_of_plans(kind: str) -> None:
+    drawn = getattr(prime_dali.sample("cifar", torch.arange(5), size=SIZE, view=(0, 1)), kind)()
+    for images in (slice(1, 3), slice(None, None, 2), slice(None, None, -1), slice(3, 0, -2), slice(9, None)):
+        numbers = torch.arange(5)[list(range(5))[images]]
+        assert drawn[images] == prime_dali.sample("cifar", numbers, size=SIZE, view=(0, 1))
 
 
 @pytest.mark.parametrize("device", [CUDA])

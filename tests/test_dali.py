@@ -88,7 +88,7 @@ def test_same_images_as_the_array_door_whatever_the_batch(device: str, mode: str
 
 
 def test_three_views(device: str, mode: str) -> None:
-    [views] = run(device, batch=8, seed=5, views=3, mean=MEAN, std=STD, out_layout="CHW", mode=mode)
+    [views] = run(device, batch=8, seed=5, views=np.int64(3), mean=np.array(MEAN), std=STD, out_layout="CHW", mode=mode)
     np.testing.assert_array_equal(np.concatenate(views), expected(device, 8, view=("clean", 0, 1)))
 
 
@@ -182,6 +182,8 @@ def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> 
         (np.int64, np.uint64, "epoch: expected integers that int64 holds"),
         (np.int64, lambda i: np.int64(2**32), "epoch: expected 0 to 4294967295, got 4294967296"),
         (np.int64, lambda i: np.int64(-1), "epoch: expected 0 to 4294967295, got -1"),
+        (lambda i: np.array([i, i]), np.int64, "index: expected one number an image, got shape"),
+        (np.int64, lambda i: np.array([i, i]), "epoch: expected one number an image, got shape"),
     ):
         with pytest.raises((RuntimeError, ValueError), match=message):
             augmented(index, epoch)
@@ -193,6 +195,8 @@ def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> 
     ({"layout": "WHC"}, ValueError, "layout: expected one of 'HWC', 'CHW', got 'WHC'; did you mean 'HWC'"),
     ({"out_dtype": types.INT32}, TypeError, "out_dtype: expected types.UINT8, FLOAT16 or FLOAT"),
     ({"mean": MEAN}, ValueError, "std: expected three numbers"),
+    ({"mean": "000", "std": STD}, TypeError, "mean: expected three numbers, one per channel, got '000'"),
+    ({"mean": MEAN, "std": [1e39, 1, 1]}, ValueError, "std: expected numbers from 1.2e-38 to 8.5e.37"),
     ({"seed": 0.5}, TypeError, "seed: expected an int"),
     ({"epoch": -1}, ValueError, "epoch: expected 0 to"),
     ({"flip": True}, TypeError, "flip: expected a DataNode of scalars, got bool"),

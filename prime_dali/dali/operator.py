@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,9 +92,10 @@ def prime(
         raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
     settings = as_config(config)
     seed = _arguments.seed(seed)
-    view = _arguments.training_views(views)
+    views = _arguments.training_views(views)
+    view = _arguments.TRAINING_VIEWS[views]
     out_layout = _arguments.layouts(layout, out_layout, _LAYOUTS)
-    _arguments.normalization(mean, std)
+    mean, std = _arguments.channels(mean, std)
     dtype = None if out_dtype is None else _numpy_dtype(out_dtype)
     if index is None:
         index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64, seed=seed & 0x7FFFFFFF)
@@ -160,7 +162,7 @@ class _Augment:
             expected = f"{self.layout} with 3 channels as layout says"
             raise ValueError(f"images: expected {expected}, got shape {list(shape)}")
         size = shape[self.layout.index("H")], shape[self.layout.index("W")]
-        numbers = {name: _integers(name, _stacked(xp, values).reshape(-1)) for name, values in given.items()}
+        numbers = {name: _integers(name, xp, values) for name, values in given.items()}
         plan = door.sample(
             self.config, numbers["index"], size=size, seed=self.seed, epoch=numbers.get("epoch", self.epoch),
             view=self.view,
@@ -185,8 +187,12 @@ class _Augment:
         return out.permute(0, 2, 3, 1) if self.out_layout == "HWC" else out
 
 
-def _integers(name: str, numbers: Any) -> Any:
-    """An array of integers or bools as int64; TypeError for other numbers, as in mode native."""
+def _integers(name: str, xp: Any, samples: Sequence[Any]) -> Any:
+    """One integer or bool of each image, as int64 ``[N]``; TypeError or ValueError otherwise, as in mode native."""
+    for sample in samples:
+        if math.prod(sample.shape) != 1:
+            raise ValueError(f"{name}: expected one number an image, got shape {list(sample.shape)}")
+    numbers = _stacked(xp, [sample.reshape(()) for sample in samples])
     kind = str(numbers.dtype).removeprefix("torch.")
     if kind == "int64" or (kind == "bool" and name == "flip"):
         return numbers

@@ -141,8 +141,7 @@ def train_pipeline(
             raise ValueError(f"views: expected 1 without PRIME (config=None), got {views!r}")
     else:
         config = as_config(config)
-    _arguments.training_views(views)
-    views, seed = int(views), _arguments.seed(seed)
+    views, seed = _arguments.training_views(views), _arguments.seed(seed)
     area = _arguments.interval("area", area, 1.0)
     ratio = _arguments.interval("ratio", ratio, float("inf"))
     size = _arguments.image_size("size", size)
@@ -279,7 +278,7 @@ class _Common:
         batch_size = _arguments.integer("batch_size", batch_size, 1, 2**20)
         seed = _arguments.seed(seed)
         _arguments.layouts("CHW", out_layout, _LAYOUTS)
-        _arguments.normalization(mean, std)
+        mean, std = _arguments.channels(mean, std)
         if out_dtype not in (types.UINT8, types.FLOAT16, types.FLOAT):
             raise TypeError(f"out_dtype: expected types.UINT8, FLOAT16 or FLOAT, got {out_dtype!r}")
         if out_dtype == types.UINT8 and mean is not None:

@@ -166,7 +166,7 @@ def load(
         if given is not None and given != own:
             raise ValueError(f"{argument}: expected {own!r}, which {text} is of, got {given!r}")
     if mean is not None or std is not None:
-        _arguments.normalization(mean, std)
+        _arguments.channels(mean, std)
         classifier = replace(classifier, mean=_triple(mean), std=_triple(std))
     classifier.network.eval()
     return classifier

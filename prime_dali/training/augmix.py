@@ -80,11 +80,8 @@ class AugMix(Epochs):
         if self.depth == 0:
             raise ValueError("depth: expected 1 to 5, or -1 for 1 to 3 at random, got 0")
         self.seed = _arguments.seed(seed)
-        _arguments.training_views(views)
-        self.views = views
-        _arguments.normalization(mean, std)
-        self.mean = None if mean is None else tuple(mean)
-        self.std = None if std is None else tuple(std)
+        self.views = _arguments.training_views(views)
+        self.mean, self.std = _arguments.channels(mean, std)
         if out_dtype is not None:
             torch_ops.check_dtype("out_dtype", out_dtype)
         self.out_dtype = out_dtype
@@ -165,17 +162,15 @@ class AugMix(Epochs):
         return Draws(operation, _magnitude(operation, level, sign, size), weights)
 
     def _check(self, images: torch.Tensor, index: torch.Tensor, flip: torch.Tensor | None) -> None:
-        given = {"images": images, "index": index} | ({} if flip is None else {"flip": flip})
+        torch_ops.as_batch(images, "AugMix")
+        if images.dim() != 4:
+            raise ValueError(f"images: expected [N, 3, H, W], got {list(images.shape)}")
+        given = {"index": index} | ({} if flip is None else {"flip": flip})
         for argument, tensor in given.items():
             if not isinstance(tensor, torch.Tensor):
                 raise TypeError(f"{argument}: expected a torch.Tensor, got {type(tensor).__name__}")
             if tensor.device != images.device:
                 raise ValueError(f"{argument}: expected on {images.device} like images, got {tensor.device}")
-        torch_ops.check_dtype("images", images.dtype)
-        if images.dim() != 4 or images.shape[1] != 3:
-            raise ValueError(f"images: expected [N, 3, H, W], got {list(images.shape)}")
-        _arguments.image_size("images", (images.shape[2], images.shape[3]))
-        torch_ops.refuse_derivatives(images, "AugMix")
         if index.dim() == 1 and index.shape[0] != images.shape[0]:
             raise ValueError(f"index: expected one number for each of {images.shape[0]} images, got {index.shape[0]}")
         if flip is not None and (flip.dtype != torch.bool or flip.shape != images.shape[:1]):
