@@ -13,8 +13,8 @@ int sample_cuda(const SampleArgs& args, void* stream);
 int reserve_cuda(int64_t* counter, int64_t images, int64_t* first, void* stream);  // first = counter; counter += images
 int apply_cuda(const ApplyArgs& args, void* workspace, size_t workspace_bytes, void* stream);
 
-// What apply_cuda wants: enough for the whole batch, or for as many images as kWorkspace (workspace.cuh) can hold, but one
-// at least.
+// What apply_cuda wants: enough for the whole batch, or for as many images as kWorkspace (workspace.cuh) can hold, but
+// one at least.
 size_t workspace_bytes(const ApplyArgs& args);
 
 // Memory for ApplyArgs::bad, all zeros, which host and GPU see by one address. A kernel adds to it what it meets, also
