@@ -81,10 +81,15 @@ def sync(path: Path) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Wait until all that was written to the file system of a folder is on the disk."""
+    """Wait until all that was written to the file system of a folder is on the disk.
+
+    Raises:
+        OSError: Some of it cannot be written.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
-        ctypes.CDLL(None).syncfs(handle)
+        if ctypes.CDLL(None, use_errno=True).syncfs(handle):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
     finally:
         os.close(handle)
 
@@ -119,7 +124,10 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
 def _temporary(path: Path) -> tuple[int, Path]:
     """A new file beside ``path``, and a handle that has it locked."""
     while True:
-        handle, name = tempfile.mkstemp(prefix=_TEMPORARY, suffix=path.suffix, dir=path.parent)
+        try:
+            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, suffix=path.suffix, dir=path.parent)
+        except OSError as error:  # it names a file that nobody knows
+            raise OSError(error.errno, error.strerror, str(path)) from error
         with contextlib.suppress(OSError):  # no locks in this file system: then nobody takes it for stale either
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:  # nobody took it for stale before it was locked

@@ -1,8 +1,9 @@
 """What earlier runs have left, read back: its shape is checked before anything is done with it.
 
-A *schema* says what is expected: a type (``float`` takes ints too, and no bool is a number), ``None``, a tuple of
-schemas (any of them), a list of one schema (a list of such), a dictionary of schemas (a mapping with at least these
-keys), or a function that gives the schema for a value.
+A *schema* says what is expected: a type (``float`` takes ints too, and no bool is a number), ``None``, a ``range`` (an
+int in it), a ``frozenset`` (one of these strings and ints), a tuple of schemas (any of them), a list of one schema (a
+list of such), a dictionary of schemas (a mapping with at least these keys), or a function that gives the schema for a
+value.
 Every message names the file and the key, says what was expected, what came, and what to do.
 """
 
@@ -92,7 +93,7 @@ class Kind:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
-            reason = str(error).strip().partition("\n")[0]
+            reason = ": ".join(filter(None, (type(error).__name__, str(error).strip().partition("\n")[0])))
             raise self.error(str(path), f"it cannot be read without running code, or is damaged: {reason}") from error
         return self.check(str(path), content)
 
@@ -141,6 +142,8 @@ def _fault(value: Any, schema: Any, key: str) -> str:
         inside = [fault for fault in faults if not fault.startswith(f"{key}: ")]
         if not fits and key and inside:  # of the kind that was meant
             return inside[0]
+    elif isinstance(schema, (range, frozenset)):
+        fits = isinstance(value, (int, str)) and not isinstance(value, bool) and value in schema
     elif schema is None:
         fits = value is None
     else:
@@ -154,6 +157,10 @@ def _kind(schema: Any) -> str:
         return " or ".join(map(_kind, schema))
     if isinstance(schema, (dict, list)):
         return _KINDS[type(schema)]
+    if isinstance(schema, range):
+        return f"an int from {schema[0]} to {schema[-1]}"
+    if isinstance(schema, frozenset):
+        return " or ".join(map(repr, sorted(schema)))
     return _KINDS.get(schema) or f"a {schema.__name__}"
 
 

@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             options = _parser().parse_args(given)
             options.run(options)
-    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
-        print(f"prime-dali {command}: {error}", file=sys.stderr)
+    except (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError) as error:
+        print(f"prime-dali {command}: {str(error) or type(error).__name__}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"prime-dali {command}: interrupted", file=sys.stderr)

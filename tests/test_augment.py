@@ -345,6 +345,12 @@ def test_cifar(classes: int, names: list[str], tmp_path: Path, monkeypatch: pyte
     np.testing.assert_array_equal(kept.images, test.images)
     np.testing.assert_array_equal(kept.labels, test.labels)
 
+    text = (out / "files.jsonl").read_text()
+    for wrong in ({"records": 7}, {"first_number": 10**9}):
+        (out / "files.jsonl").write_text(json.dumps({**lines(out)[0], **wrong}) + "\n")
+        with pytest.raises(ValueError, match=f"files.jsonl: expected {names[0]} to hold 2 copies of some of 23 images"):
+            augment.remake(f"{out / names[0]}:0")
+        (out / "files.jsonl").write_text(text)
     for record in (0, 3, lines(out)[0]["records"] - 1):
         np.testing.assert_array_equal(augment.remake(f"{out / names[0]}:{record}"), made.images[record])
     for wrong in ("", f":{lines(out)[0]['records']}", ":-1"):
@@ -457,7 +463,9 @@ def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     refused(f"{source / 'empty'}: expected images (.jpg", "--on-error", "skip", photos=source / "empty")
     (source / "empty").rmdir()
     Image.new("RGB", (9, 9)).save(source / "dog" / "a b.png")
-    refused("expected names that differ before the suffix, as those of the copies do, got dog/a b.jpg and dog/a b.png")
+    refused(
+        "whose files have names that differ, got dog/a b.jpg and dog/a b.png, which both become dog/a b; rename one"
+    )
 
 
 def test_a_picture_that_cannot_be_used(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

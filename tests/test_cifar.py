@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from pathlib import Path
 
@@ -101,6 +102,27 @@ def test_bad_input(images: np.ndarray, tmp_path: Path) -> None:
         (tmp_path / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}))
         with pytest.raises(ValueError, match=f"batches.meta: expected label_names, a list of names, got {got}"):
             read_cifar(tmp_path, 10, train=False)
+
+
+def test_damaged_pickles(images: np.ndarray, tmp_path: Path) -> None:
+    """However damaged, they are an error that names the file; NumPy's own reading of some ends the process."""
+    write_python(tmp_path, images + 0)
+    path, random = tmp_path / "test_batch", np.random.default_rng(0)
+    good = path.read_bytes()
+    for place in random.integers(0, 200, 300):
+        path.write_bytes(good[:place] + bytes([random.integers(256)]) + good[place + 1 :])
+        with contextlib.suppress(ValueError):
+            read_cifar(tmp_path, 10, train=False)
+    content = pickle.loads(good)
+    for labels in (3, [None] * 20, [2**70] * 20, [0.5] * 20):
+        path.write_bytes(pickle.dumps(content | {b"labels": labels}))
+        with pytest.raises(ValueError, match=r"test_batch: not a file of CIFAR-10|expected as many labels as images"):
+            read_cifar(tmp_path, 10, train=False)
+    path.write_bytes(pickle.dumps(content | {b"data": np.zeros((1, 3072))}))
+    with pytest.raises(ValueError, match=r"test_batch: not .* \(expected integers, got dtype 'f8'\)"):
+        read_cifar(tmp_path, 10, train=False)
+    path.write_bytes(pickle.dumps(content | {b"labels": np.array(content[b"labels"], ">i4")}))
+    assert read_cifar(tmp_path, 10, train=False).labels.tolist() == list(content[b"labels"])
 
 
 class Evil:

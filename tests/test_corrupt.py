@@ -240,6 +240,14 @@ def test_imagenet_layout(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         assert stored.read_bytes() == bytes_.getvalue()
 
 
+def test_no_photograph_that_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "val" / "n01").mkdir(parents=True)
+    (tmp_path / "val" / "n01" / "a.png").write_bytes(b"no picture")
+    command = ["corrupt", "imagenet", str(tmp_path / "val"), str(tmp_path / "out"), "--only", "contrast"]
+    assert cli.main([*command, "--workers", "1", "--on-error", "skip"]) == 1
+    assert "no readable picture is left" in capsys.readouterr().err
+
+
 def test_photographs_that_changed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     source = tmp_path / "val"
     (source / "n01").mkdir(parents=True)

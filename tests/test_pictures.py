@@ -226,6 +226,18 @@ def test_odd_exif(exif: bytes, turned: bool, tmp_path: Path) -> None:
     assert open_picture(path).size == ((30, 40) if turned else (40, 30))
 
 
+def test_exif_behind_the_pixels(tmp_path: Path) -> None:
+    """Of a PNG; DALI reads it there."""
+    exif = Image.Exif()
+    exif[274] = 6
+    data = saved(SMALL, "PNG", exif=exif)
+    start = data.index(b"eXIf") - 4
+    end = start + 12 + struct.unpack(">I", data[start : start + 4])[0]
+    last = data.index(b"IEND") - 4
+    (tmp_path / "x.png").write_bytes(data[:start] + data[end:last] + data[start:end] + data[last:])
+    assert open_picture(tmp_path / "x.png").size == SMALL.size[::-1]
+
+
 def test_xmp_does_not_turn(tmp_path: Path) -> None:
     """DALI does not read it."""
     Image.new("RGB", (40, 30)).save(tmp_path / "x.jpg", xmp=b'<x tiff:Orientation="6"/>')
@@ -269,7 +281,7 @@ def test_hidden_folders_are_no_classes_of_cifar(tmp_path: Path) -> None:
     assert data.images[:, 0, 0, 0].tolist() == data.labels.tolist() == list(range(10))
 
 
-def test_links(tmp_path: Path) -> None:
+def test_links(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "photos" / "a").mkdir(parents=True)
     (tmp_path / "elsewhere" / "more.jpg").mkdir(parents=True)
     SMALL.save(tmp_path / "elsewhere" / "more.jpg" / "x.png")
@@ -286,6 +298,18 @@ def test_links(tmp_path: Path) -> None:
     (photos / "c").symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match="photos/c: expected a folder or file, got a link to nothing"):
         _folders.classes(photos)
+    assert cli.main(["augment", str(photos), str(tmp_path / "copies"), "--copies", "1"]) == 1
+    assert "photos/c: expected a folder or file, got a link to nothing" in capsys.readouterr().err
+    (photos / "c").rename(photos / "c.jpg")  # a picture that is gone
+    assert _folders.classes(photos) == ["a", "b"]
+
+
+def test_names_that_would_become_one(tmp_path: Path) -> None:
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    for name in ("x.png", "x.png.JPEG"):
+        (tmp_path / "photos" / "a" / name).write_bytes(saved(SMALL, "PNG"))
+    with pytest.raises(ValueError, match=r"got a/x.png and a/x.png.JPEG, which both become a/x.png.JPEG; rename one"):
+        corrupt._photos(tmp_path / "photos")
 
 
 def test_special_files_are_found_without_opening_them(tree: Path) -> None:

@@ -336,7 +336,8 @@ def test_files_that_name_others(tmp_path: Path) -> None:
     files = {"a": "config: below/b.yaml\nseed: 7\n", "below/b": "lr: 1e-3\nseed: 6\nconfig: [c.yaml, ../d.yaml]\n",
              "below/c": "recipe: imagenet\nseed: 5\nbatch: 64\n", "d": "batch: 32\n", "loop": "config: below/to.yaml\n",
              "below/to": f"config: {tmp_path}/loop.yaml\n", "bad": "config: 3\n", "none": "config: gone.yaml\n",
-             "list": "[1]\n"}  # fmt: skip
+             "list": "[1]\n", "one": "momentum: 0.9\n", "word": "primitives: color\n", "int": "jsd: 1\n",
+             "null": "lr:\n"}  # fmt: skip
     for name, text in files.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     found = train.read(["--config", str(tmp_path / "a.yaml"), "--data", "d", "--out", "o"])
@@ -348,6 +349,10 @@ def test_files_that_name_others(tmp_path: Path) -> None:
         ("bad", ValueError, r"config: expected the name of a file, or a list of names, in .*bad.yaml, got 3"),
         ("none", FileNotFoundError, "gone.yaml"),
         ("list", ValueError, r"config: expected settings by name in .*list.yaml, got list"),
+        ("one", ValueError, r"momentum: expected a list in .*one.yaml, got 0.9"),
+        ("word", ValueError, r"primitives: expected a list in .*word.yaml, got 'color'"),
+        ("int", ValueError, r"jsd: expected true or false in .*int.yaml, got 1"),
+        ("null", ValueError, r"lr: expected a value in .*null.yaml, got nothing"),
     ):  # fmt: skip
         with pytest.raises(kind, match=message):
             train.read(["--config", str(tmp_path / f"{name}.yaml")])

@@ -115,6 +115,23 @@ def test_imagenet_100_is_every_tenth_class(tmp_path: Path) -> None:
     assert [Path(f).parent.name for f in files] == list(classes)
 
 
+def test_does_not_continue_with_other_images(tmp_path: Path, photo: np.ndarray) -> None:
+    """As many, but each with another's number."""
+    make_tree(tmp_path / "train", photo)
+    make_tree(tmp_path / "val", photo, images=2)
+    trainer = start(tmp_path, tmp_path / "out")
+    trainer._stopping = True
+    trainer.run()
+    (tmp_path / "train" / "a" / "0.jpg").rename(tmp_path / "train" / "b" / "9.jpg")
+    with pytest.raises(ValueError, match="data: expected the images and classes that the run began with"):
+        start(tmp_path, tmp_path / "out")
+    (tmp_path / "train" / "b" / "9.jpg").rename(tmp_path / "train" / "a" / "0.jpg")
+    (tmp_path / "moved").mkdir()
+    for part in ("train", "val"):
+        (tmp_path / part).rename(tmp_path / "moved" / part)
+    assert start(tmp_path / "moved", tmp_path / "out").step == 2
+
+
 def test_a_broken_file_is_replaced(tmp_path: Path, photo: np.ndarray, caplog: pytest.LogCaptureFixture) -> None:
     make_tree(tmp_path / "train", photo)
     make_tree(tmp_path / "val", photo, images=2)

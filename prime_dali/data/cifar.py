@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import pickle
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,29 +75,63 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
     raise FileNotFoundError(f"{folder}: {where}")
 
 
-class _Unpickler(pickle.Unpickler):
-    """Of dictionaries, lists, strings and NumPy arrays; a data file has no business to run code."""
+class _Array:
+    """An array in a pickle. NumPy's own way to make one of a damaged state ends the process."""
 
-    _ALLOWED = frozenset(
-        {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"), ("numpy", "ndarray"),
-         ("numpy", "dtype"), ("_codecs", "encode")}
-    )  # fmt: skip
+    def __init__(self, *_: Any) -> None:
+        self.array = np.empty(0, np.uint8)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, by_columns, data = state
+        self.array = np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if by_columns else "C")
+
+
+class _Dtype:
+    """The dtype of an array in a pickle: an integer's."""
+
+    def __init__(self, name: Any, *_: Any) -> None:
+        text = _text(name)
+        if re.fullmatch("[iu][1248]", text) is None:
+            raise pickle.UnpicklingError(f"expected integers, got dtype {text!r}")
+        self.dtype = np.dtype(text)
+
+    def __setstate__(self, state: Any) -> None:
+        self.dtype = self.dtype.newbyteorder(_text(state[1]))
+
+
+def _text(name: Any) -> Any:
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Of dictionaries, lists, strings and arrays; a data file has no business to run code."""
+
+    _KNOWN: ClassVar[dict[tuple[str, str], Any]] = {
+        ("numpy.core.multiarray", "_reconstruct"): _Array, ("numpy._core.multiarray", "_reconstruct"): _Array,
+        ("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Dtype, ("_codecs", "encode"): codecs.encode,
+    }  # fmt: skip
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._ALLOWED:
+        if (module, name) not in self._KNOWN:
             raise pickle.UnpicklingError(f"{module}.{name} is no part of CIFAR")
-        return super().find_class(module, name)
+        return self._KNOWN[module, name]
 
 
 def _unpickle(path: Path) -> dict[bytes, Any]:
     try:
         with path.open("rb") as file:
             content = _Unpickler(file, encoding="bytes").load()
-    except (pickle.UnpicklingError, EOFError, ValueError, AttributeError, ImportError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # of a damaged file pickle raises anything: KeyError, MemoryError, TypeError, ...
         raise ValueError(f"{path}: not a file of CIFAR's python version ({error})") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a dictionary, got {type(content).__name__}")
     return content
+
+
+def _array(value: Any) -> NDArray[Any]:
+    return value.array if isinstance(value, _Array) else np.asarray(value)
 
 
 def _python(folder: Path, part: tuple[int, bool]) -> Cifar:
@@ -105,12 +141,12 @@ def _python(folder: Path, part: tuple[int, bool]) -> Cifar:
     for name in _PYTHON_FILES[part]:
         content = _unpickle(folder / name)
         try:
-            pixels = np.asarray(content[b"data"])
+            pixels = _array(content[b"data"])
             if pixels.dtype != np.uint8:
                 raise ValueError(f"expected uint8, got {pixels.dtype}")
             images.append(pixels.reshape(-1, 3, SIDE, SIDE))
-            labels += content[key]
-        except (KeyError, ValueError) as error:
+            labels += _array(content[key]).astype(np.int64, casting="same_kind").reshape(-1).tolist()
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{folder / name}: not a file of CIFAR-{classes} ({error})") from error
     meta, names = _NAMES[classes]
     named: Any = classes
@@ -118,7 +154,7 @@ def _python(folder: Path, part: tuple[int, bool]) -> Cifar:
         known = _unpickle(folder / meta).get(names.encode())
         if not isinstance(known, list) or not all(isinstance(name, bytes) for name in known):
             raise ValueError(f"{folder / meta}: expected {names}, a list of names, got {known!r}")
-        named = [name.decode() for name in known]
+        named = [name.decode("utf-8", "backslashreplace") for name in known]
     return _checked(folder, np.concatenate(images).transpose(0, 2, 3, 1), labels, _named(folder / meta, named, classes))
 
 
@@ -135,7 +171,7 @@ def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
         rows.append(content.reshape(-1, head + 3 * SIDE * SIDE))
     records = np.concatenate(rows)
     meta = folder / BINARY_NAMES[classes]
-    names = meta.read_text().split() if meta.is_file() else classes
+    names = meta.read_text("utf-8", "backslashreplace").split() if meta.is_file() else classes
     images = records[:, head:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return _checked(folder, images, records[:, head - 1], _named(meta, names, classes))
 

@@ -70,13 +70,13 @@ def classes(folder: str | os.PathLike[str]) -> list[str]:
     """Names of the folders in a folder, sorted: classes, whose places are their labels.
 
     Raises:
-        OSError: It cannot be listed, or is no folder; or a link in it leads to nothing: labels would be others without
-            its class.
+        OSError: It cannot be listed, or is no folder; or a link in it that is not named like a picture leads to
+            nothing: labels would be others without its class.
     """
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in visible:
-        if entry.is_symlink() and not os.path.exists(entry.path):
+        if entry.is_symlink() and not os.path.exists(entry.path) and not entry.name.lower().endswith(SUFFIXES):
             raise FileNotFoundError(f"{shown(entry.path)}: expected a folder or file, got a link to nothing")
     return sorted(entry.name for entry in visible if _is_folder(entry))
 

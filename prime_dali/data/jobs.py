@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,30 @@ def check_name(folder: Path, name: Path, picture: Path) -> None:
                 f"{shown(picture)}: expected a shorter name, for {shown(name)} in {shown(folder)} has {length} bytes, "
                 f"of at most {greatest}"
             )
+
+
+def check_distinct(folder: Path, photos: Sequence[Path], target: Callable[[Path], Path]) -> None:
+    """ValueError where two pictures in ``folder`` have the same ``target``: one would be taken for the other."""
+    named: dict[Path, Path] = {}
+    for photo in photos:
+        other = named.setdefault(target(photo), photo)
+        if other != photo:
+            raise ValueError(
+                f"{shown(folder)}: expected pictures whose files have names that differ, got {shown(other)} and "
+                f"{shown(photo)}, which both become {shown(target(photo))}; rename one"
+            )
+
+
+def tell_skipped(skipped: int, total: int) -> None:
+    """Print how many pictures were left out, if any.
+
+    Raises:
+        PhotoError: All were.
+    """
+    if skipped:
+        print(f"skipped {skipped} of {total} files")
+    if skipped == total:
+        raise PhotoError("no readable picture is left")
 
 
 def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:

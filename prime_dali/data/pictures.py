@@ -110,13 +110,11 @@ def open_picture(path: str | os.PathLike[str]) -> Image.Image:
     with _opened(path) as (file, read), Image.open(file) as image:
         if image.mode not in _MODES:
             raise ValueError(f"expected 8 bits a channel of gray or RGB, got Pillow's mode {image.mode}")
-        exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")
         if image.format == "TIFF":  # Pillow would turn it by itself, and end at other tags that it cannot read
             image.info |= {"exif": b"", "xmp": b""}
-            turn = orientation(read)
-        else:
-            turn = orientation(lambda start, count: exif[start : start + count])
         image.load()
+        exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")  # in a PNG it may stand behind the pixels
+        turn = orientation(read if image.format == "TIFF" else lambda start, count: exif[start : start + count])
         upright = image.convert("RGB")
         return upright.transpose(Image.Transpose[_TURNS[turn]]) if turn in _TURNS else upright
 

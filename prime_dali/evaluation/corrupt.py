@@ -205,8 +205,7 @@ def _imagenet(settings: Settings) -> None:
             if error:
                 skipped += 1
                 bar.write(f"skipped {error}")
-    if skipped:
-        print(f"skipped {skipped} of {len(photos)} files")
+    _jobs.tell_skipped(skipped, len(photos))
 
 
 def _photos(source: Path) -> list[Path]:
@@ -218,7 +217,13 @@ def _photos(source: Path) -> list[Path]:
     for folder in folders:
         inside = _folders.find([source / folder])
         photos += [path.relative_to(source) for path in inside]
+    _jobs.check_distinct(source, photos, lambda photo: photo.with_name(_name(photo)))
     return photos
+
+
+def _name(photo: Path) -> str:
+    """Of the JPEG that is made of a photograph, in the folder of its class."""
+    return photo.name if photo.suffix.lower() in (".jpg", ".jpeg") else f"{photo.name}.JPEG"
 
 
 def _imagenet_photo(number: int, photo: Path) -> str:
@@ -226,9 +231,8 @@ def _imagenet_photo(number: int, photo: Path) -> str:
     from PIL import Image
 
     settings: Settings = _shared
-    name = photo.name if photo.suffix.lower() in (".jpg", ".jpeg") else f"{photo.name}.JPEG"
     wanted = {
-        (corruption, severity): Path(corruption, str(severity), photo.parent, name)
+        (corruption, severity): Path(corruption, str(severity), photo.parent, _name(photo))
         for corruption in settings.names
         for severity in settings.severities
     }

@@ -88,7 +88,7 @@ def run(settings: Settings) -> None:
 
 def _checked(settings: Settings) -> Settings:
     """``settings`` with absolute paths, and device, workers and quality filled in."""
-    _arguments.integer("copies", settings.copies, 1, 10_000)
+    _arguments.integer("copies", settings.copies, 1, _copies.MAX_COPIES)
     _arguments.seed(settings.seed)
     if settings.workers is not None:
         _arguments.integer("workers", settings.workers, 1, 4096)
@@ -175,8 +175,9 @@ def _find(file: str | Path) -> _Made:
 
 
 _MANIFEST = {
-    "copies": int, "seed": int, "cifar": (None, int), "size": (None, int), "format": str, "quality": (None, int),
-    "device": str, "config": dict,
+    "copies": range(1, _copies.MAX_COPIES + 1), "seed": int, "cifar": (None, frozenset((10, 100))),
+    "size": (None, range(8, _arguments.MAX_SIDE + 1)), "format": frozenset(SUFFIXES),
+    "quality": (None, range(1, 101)), "device": frozenset(("cpu", "cuda")), "config": dict,
 }  # fmt: skip
 """What remaking reads of a manifest."""
 
@@ -207,12 +208,21 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
         train = read_cifar(source, manifest["cifar"], train=True)
         if jobs.source_of_arrays(source, train.images, train.labels) != manifest["source"]:
             raise ValueError(f"{source}: expected the images that {file} was made of, but they have changed")
-        clean = entry["records"] // (manifest["copies"] + 1)
+        clean, rest = divmod(entry["records"], manifest["copies"] + 1)
+        if rest or entry["first_number"] + clean > len(train.images):
+            raise ValueError(
+                f"{made.folder / FILES}: expected {entry['file']} to hold {manifest['copies']} copies of some of "
+                f"{len(train.images)} images, got {entry['records']} records from image {entry['first_number']} on"
+            )
         number, copy = entry["first_number"] + made.record % clean, made.record // clean - 1
         image = train.images[number]
         if copy < 0:
             return image
-    config, device = PrimeConfig(**manifest["config"]), _device(manifest["device"])
+    try:
+        config = PrimeConfig(**manifest["config"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{made.folder / _jobs.MANIFEST}: config: expected a PrimeConfig ({error})") from error
+    device = _device(manifest["device"])
     return _copies.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
 
 

@@ -22,13 +22,14 @@ from ..config import PrimeConfig
 from ..data import jobs
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
-from ..data.folders import shown, walk
+from ..data.folders import classes, shown, walk
 from ..data.pictures import PhotoError, read_photo, sha256
 from ..plan import Plan
 
 FILES = "files.jsonl"
 """One line of JSON for each file made: what it was made of, and what was drawn."""
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
+MAX_COPIES = 10_000
 _BATCH = 500  # CIFAR images at a time
 
 
@@ -42,7 +43,7 @@ class Settings:
     """New, empty, or of an earlier run with the same settings."""
     config: PrimeConfig
     copies: int
-    """Of each image, 1 to 10,000. Copy ``k`` of image ``i`` has the draws of index ``i`` in epoch ``k``:
+    """Of each image, 1 to :data:`MAX_COPIES`. Copy ``k`` of image ``i`` has the draws of index ``i`` in epoch ``k``:
     ``prime_dali.sample(config, [i], size=..., seed=seed, epoch=k)``."""
     seed: int = 0
     cifar: int | None = None
@@ -110,12 +111,12 @@ def pictures(settings: Settings) -> None:
                 else:
                     skipped += 1
                     bar.write(f"skipped {made}")
-    if skipped:
-        print(f"skipped {skipped} of {len(photos)} files")
+    _jobs.tell_skipped(skipped, len(photos))
 
 
 def _photos(settings: Settings) -> list[Path]:
     """The images of the source, sorted; the place of one here is the number that names its draws."""
+    classes(settings.source)  # a link to nothing in place of a class is an error
     photos: list[Path] = []
     empty: dict[Path, None] = {}
     for name, inside in walk(settings.source):
@@ -130,14 +131,7 @@ def _photos(settings: Settings) -> list[Path]:
         if settings.on_error == "fail" or not photos:
             raise FileNotFoundError(message)
         print(f"skipped {message}")
-    named: dict[Path, Path] = {}
-    for photo in photos:
-        other = named.setdefault(photo.with_suffix(""), photo)
-        if other != photo:
-            raise ValueError(
-                f"{shown(settings.source)}: expected names that differ before the suffix, as those of the copies do, "
-                f"got {shown(other)} and {shown(photo)}"
-            )
+    _jobs.check_distinct(settings.source, photos, lambda photo: photo.with_suffix(""))
     return photos
 
 
@@ -299,8 +293,9 @@ def of_cifar(entry: Any) -> bool:
     return isinstance(entry, dict) and "records" in entry
 
 
-_CIFAR = {"file": str, "first_number": int, "records": int}
-_PICTURE = {"file": str, "source": str, "source_sha256": str, "number": int, "copy": int}
+_NUMBERS = range(2**63)
+_CIFAR = {"file": str, "first_number": _NUMBERS, "records": _NUMBERS}
+_PICTURE = {"file": str, "source": str, "source_sha256": str, "number": _NUMBERS, "copy": range(MAX_COPIES)}
 _LINE = Kind(
     lambda entry: _CIFAR if of_cifar(entry) else _PICTURE, "a line of prime-dali augment",
     "remove this line, and the run makes its file again",
@@ -321,7 +316,7 @@ def _done(folder: Path, source: Path | None) -> set[str]:
     stamps: dict[str, list[int] | None] = {}
     with jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **TEXT) as file:
         for entry in entries(folder) if (folder / FILES).exists() else ():
-            if (folder / entry["file"]).exists():
+            if of_cifar(entry) == (source is None) and os.path.isfile(folder / entry["file"]):
                 if source is not None:
                     entry["source_stamp"] = _unchanged(entry, source, stamps)
                 _write_lines(file, [entry])
@@ -349,7 +344,7 @@ def inside(source: Path, name: str) -> Path:
     Raises:
         ValueError: The name leads out of it.
     """
-    if os.path.isabs(name) or ".." in Path(name).parts:
+    if os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
         raise ValueError(f"{FILES}: expected the name of an image in {shown(source)}, got {shown(name)!r}")
     return source / name
 

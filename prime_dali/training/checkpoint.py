@@ -13,6 +13,7 @@ import torch
 
 from .._files import naming, replacing, sync
 from .._states import Kind
+from ..models.networks import FORMAT
 
 CHECKPOINT, LOG, CONFIG = "last.pt", "log.jsonl", "config.yaml"
 
@@ -22,7 +23,7 @@ _RUN = {
     "optimizer": dict, "schedule": dict,
 }  # fmt: skip
 _KIND = Kind(
-    {"format": str, "config": dict, "model": dict, "run": _RUN}, "a checkpoint of a training run",
+    {"format": frozenset((FORMAT,)), "config": dict, "model": dict, "run": _RUN}, "a checkpoint of a training run",
     "put back a copy, or move it away to start again",
 )  # fmt: skip
 

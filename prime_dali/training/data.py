@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ class CifarData:
             self.augment = _compiled(self.augment, ranks.device)
         border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
         digest = hashlib.sha256(train.images.tobytes() + train.labels.tobytes() + "\n".join(train.classes).encode())
-        self.identity: str | None = digest.hexdigest()
+        self.identity = digest.hexdigest()
         self._images = torch.from_numpy(np.pad(train.images, border)).to(ranks.device)
         self._labels = torch.from_numpy(train.labels).to(ranks.device)
         self._test = test
@@ -156,7 +157,12 @@ class CifarData:
 
 
 class FolderData:
-    """Photographs in ``train`` and ``val``, a folder a class, decoded, cropped and augmented by a DALI pipeline."""
+    """Photographs in ``train`` and ``val``, a folder a class, decoded, cropped and augmented by a DALI pipeline.
+
+    Attributes:
+        identity: Tells the names of these images, and so their numbers and labels, from others; a run continues with
+            the same ones.
+    """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
         try:
@@ -168,7 +174,8 @@ class FolderData:
                 "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)"
             ) from error
         root = Path(config.data)
-        trees = [listed(tree, config.recipe) for tree in (root / "train", *map(Path, config.deepaugment), root / "val")]
+        folders = (root / "train", *map(Path, config.deepaugment), root / "val")
+        trees = [listed(tree, config.recipe) for tree in folders]
         self.classes = trees[0][2]
         for tree, (_, _, classes) in zip(("EDSR", "CAE", "val")[-(len(trees) - 1) :], trees[1:], strict=True):
             check_classes(f"{tree}: ", self.classes, classes)
@@ -200,7 +207,10 @@ class FolderData:
                 resize=config.resize or config.size, **finished, **common,
             )
         )  # fmt: skip
-        self.identity: str | None = None  # the loader's state says which images they are
+        digest = hashlib.sha256()
+        for folder, (files, _, _) in zip(folders[:-1], trees, strict=False):  # names in it: it may lie elsewhere
+            digest.update(os.fsencode("\0".join([file[len(str(folder)) :] for file in files])) + b"\0\0")
+        self.identity = digest.hexdigest()
         self.steps = len(self._train)
         self._dtype = out_dtype
 

@@ -87,6 +87,18 @@ def configured(settings: Any) -> TrainConfig:
     return TrainConfig(**given)
 
 
+def _check_kinds(content: dict[Any, Any], where: str) -> None:
+    """ValueError for settings of a file of whose kind the parser would not name the setting."""
+    defaults = {setting.name: setting.default for setting in dataclasses.fields(TrainConfig)}
+    for name, value in content.items():
+        default = defaults.get(str(name).replace("-", "_"))
+        for kind, wanted in ((tuple, "a list"), (bool, "true or false")):
+            if isinstance(default, kind) and not isinstance(value, list if kind is tuple else kind):
+                raise ValueError(f"{name}: expected {wanted} {where}, got {value!r}")
+        if value is None and name != "config":
+            raise ValueError(f"{name}: expected a value {where}, got nothing")
+
+
 def _contents(path: Path, above: tuple[Path, ...]) -> list[dict[str, Any]]:
     """The settings of a file, after those of the files that its ``config`` names; ``above`` are the files that name it.
 
@@ -104,6 +116,7 @@ def _contents(path: Path, above: tuple[Path, ...]) -> list[dict[str, Any]]:
     if not isinstance(content, dict):
         got = "nothing" if content is None else type(content).__name__
         raise ValueError(f"config: expected settings by name in {path}{via}, got {got}")
+    _check_kinds(content, f"in {path}{via}")
     named = content.pop("config", [])
     names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
