@@ -205,7 +205,7 @@ def _imagenet(settings: Settings) -> None:
             if error:
                 skipped += 1
                 bar.write(f"skipped {error}")
-    _jobs.tell_skipped(skipped, len(photos))
+    jobs.tell_skipped(skipped, len(photos))
 
 
 def _photos(source: Path) -> list[Path]:
@@ -217,7 +217,7 @@ def _photos(source: Path) -> list[Path]:
     for folder in folders:
         inside = _folders.find([source / folder])
         photos += [path.relative_to(source) for path in inside]
-    _jobs.check_distinct(source, photos, lambda photo: photo.with_name(_name(photo)))
+    jobs.check_distinct(source, photos, lambda photo: photo.with_name(_name(photo)))
     return photos
 
 

@@ -221,7 +221,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
     try:
         config = PrimeConfig(**manifest["config"])
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{made.folder / _jobs.MANIFEST}: config: expected a PrimeConfig ({error})") from error
+        raise ValueError(f"{made.folder / jobs.MANIFEST}: config: expected a PrimeConfig ({error})") from error
     device = _device(manifest["device"])
     return _copies.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
 

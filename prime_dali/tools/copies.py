@@ -111,7 +111,7 @@ def pictures(settings: Settings) -> None:
                 else:
                     skipped += 1
                     bar.write(f"skipped {made}")
-    _jobs.tell_skipped(skipped, len(photos))
+    jobs.tell_skipped(skipped, len(photos))
 
 
 def _photos(settings: Settings) -> list[Path]:
@@ -131,7 +131,7 @@ def _photos(settings: Settings) -> list[Path]:
         if settings.on_error == "fail" or not photos:
             raise FileNotFoundError(message)
         print(f"skipped {message}")
-    _jobs.check_distinct(settings.source, photos, lambda photo: photo.with_suffix(""))
+    jobs.check_distinct(settings.source, photos, lambda photo: photo.with_suffix(""))
     return photos
 
 
