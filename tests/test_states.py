@@ -242,7 +242,7 @@ def test_a_script_without_a_guard(tmp_path: Path) -> None:
     Image.fromarray(tiles(1)[0]).save(tmp_path / "photos" / "a.png")
     script = tmp_path / "script.py"
     script.write_text(
-        "from pathlib import Path\nimport prime_dali\nfrom prime_dali import augment\n"
+        "from pathlib import Path\nimport prime_dali\nfrom prime_dali.tools import augment\n"
         f"root = Path({str(tmp_path)!r})\nconfig = prime_dali.preset('cifar')\n"
         "augment.run(augment.Settings(root / 'photos', root / 'out', config, 1, device='cpu', workers=1))\n"
     )
