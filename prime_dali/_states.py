@@ -121,6 +121,7 @@ def _fault(value: Any, schema: Any, key: str) -> str:
     if callable(schema) and not isinstance(schema, type):
         schema = schema(value)
     fits: Any
+    kinds: Any
     if isinstance(schema, dict):
         fits = isinstance(value, Mapping)
         for name, inner in schema.items() if fits else ():
@@ -142,12 +143,13 @@ def _fault(value: Any, schema: Any, key: str) -> str:
         inside = [fault for fault in faults if not fault.startswith(f"{key}: ")]
         if not fits and key and inside:  # of the kind that was meant
             return inside[0]
-    elif isinstance(schema, (range, frozenset)):
-        fits = isinstance(value, (int, str)) and not isinstance(value, bool) and value in schema
+    elif isinstance(schema, (range, frozenset)):  # a range looks through all of itself for what is no int
+        kinds = int if isinstance(schema, range) else (int, str)
+        fits = isinstance(value, kinds) and not isinstance(value, bool) and value in schema
     elif schema is None:
         fits = value is None
     else:
-        kinds: Any = (int, float) if schema is float else Mapping if schema is dict else schema
+        kinds = (int, float) if schema is float else Mapping if schema is dict else schema
         fits = isinstance(value, kinds) and not (isinstance(value, bool) and schema in (int, float))
     return "" if fits else f"{key}{': ' if key else ''}expected {_kind(schema)}, got {_short(value)}"
 

@@ -281,7 +281,6 @@ def without(key: str) -> Callable[[str], str]:
     ("files.jsonl", lambda t: "\x00\n" + t, "files.jsonl: line 1: not JSON"),
     ("manifest.json", without("source"), "manifest.json: not a manifest of prime-dali augment (source: expected a mapping, got none)"),
     ("manifest.json", lambda t: t.replace('"path"', '"way"'), "(source.path: expected a string, got none); put back a copy"),
-    ("manifest.json", lambda t: t.replace('"png"', '"gif"'), "(format: expected 'jpeg' or 'png', got str ('gif'))"),
     ("manifest.json", lambda t: "3", "(expected a mapping, got int (3))"),
     ("manifest.json", lambda t: "", "(not JSON"),
 ])  # fmt: skip
@@ -325,13 +324,21 @@ def test_lines_of_another_data_set(made: Path) -> None:
     path.write_text(before)
 
 
-def test_remaking_needs_a_config(made: Path) -> None:
+@pytest.mark.parametrize(("given", "other", "message"), [
+    ('"png"', '"gif"', r"manifest.json: not a manifest of .* \(format: expected 'jpeg' or 'png', got str \('gif'\)"),
+    ('"cpu"', '"tpu"', r"manifest.json: not a manifest of .* \(device: expected 'cpu' or 'cuda', got str \('tpu'\)"),
+    ('"copies": 1', '"copies": -1', r"manifest.json: not a manifest of .* \(copies: expected an int from 1 to 10000"),
+    ('"width"', '"girth"', r"manifest.json: config: expected a PrimeConfig \(.*'girth'"),
+])  # fmt: skip
+def test_remaking_needs_a_sound_manifest(given: str, other: str, message: str, made: Path) -> None:
     path = made / "out" / "manifest.json"
     before = path.read_text()
-    path.write_text(before.replace('"width"', '"girth"'))
-    with pytest.raises(ValueError, match=r"manifest.json: config: expected a PrimeConfig \(.*'girth'"):
-        augment.remake(made / "out" / "a-0.png")
-    path.write_text(before)
+    path.write_text(before.replace(given, other))
+    try:
+        with pytest.raises(ValueError, match=message):
+            augment.remake(made / "out" / "a-0.png")
+    finally:
+        path.write_text(before)
 
 
 @pytest.mark.parametrize("key", ["copies", "seed", "cifar", "size", "format", "quality", "device", "config"])
