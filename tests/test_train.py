@@ -262,7 +262,13 @@ def _gradients(network: torch.nn.Module, images: torch.Tensor, labels: torch.Ten
 
 
 def test_ctrl_c_says_so_in_a_line(cifar: Path, tmp_path: Path) -> None:
-    process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stderr=subprocess.PIPE, text=True)
+    heard = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs ignore it, and so would this
+    try:
+        process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, heard)
     wait_for_a_loss(tmp_path)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=100)
