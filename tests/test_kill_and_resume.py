@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import FUZZ_SECONDS
 from PIL import Image
 from test_corruptions import tiles
 
@@ -27,7 +28,6 @@ pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
 
 from prime_dali.training import checkpoint
 
-SECONDS = float(os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("PRIME_DALI_FUZZ_SEED", "0"))
 KILLS = 2  # of each run
 # One process that has imported everything makes a copy of itself for each command.
@@ -153,7 +153,7 @@ def plain(value: Any) -> Any:
     return value.numpy().tobytes() if isinstance(value, torch.Tensor) else value
 
 
-@pytest.mark.timeout(120 + 2 * SECONDS)
+@pytest.mark.timeout(120 + 2 * FUZZ_SECONDS)
 @pytest.mark.parametrize(("command", "content"), [(augmented, files), (corrupted, files), (trained, run)])
 def test_killed_at_random_moments(
     command: Callable, content: Callable, commands: Commands, source: Path, tmp_path: Path
@@ -163,7 +163,7 @@ def test_killed_at_random_moments(
     assert commands.run(command(source, tmp_path / "whole"))
     takes = time.monotonic() - started
     whole, rounds = content(tmp_path / "whole"), 0
-    while rounds == 0 or time.monotonic() < started + SECONDS:
+    while rounds == 0 or time.monotonic() < started + FUZZ_SECONDS:
         rounds += 1
         out = tmp_path / str(rounds)
         for _ in range(KILLS):

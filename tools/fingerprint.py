@@ -85,16 +85,32 @@ def cases(device: str, apply: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 def emulated(folder: str) -> Callable[..., Any]:
     """``apply`` of the CUDA sources compiled for the CPU."""
     sys.path.insert(0, str(ROOT / "tests"))
-    import cuda_on_cpu
+    import emulated_cuda
+    import ml_dtypes
 
-    module = cuda_on_cpu.build(Path(folder))
-    return lambda *args, **names: cuda_on_cpu.apply(module, *args, **names)
+    module = emulated_cuda.load(Path(folder))
+
+    def apply(
+        images: torch.Tensor, plan: Any, *, out_dtype: torch.dtype | None = None, flip: Any = None, mean: Any = (),
+        std: Any = (),
+    ) -> Any:  # fmt: skip
+        name = str(out_dtype or images.dtype).removeprefix("torch.")
+        dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+        layout = "NCHW" if images.is_contiguous() else "NHWC"
+        brain = images.dtype == torch.bfloat16
+        pixels = images.view(torch.uint16).numpy().view(ml_dtypes.bfloat16) if brain else images.numpy()
+        flips = None if flip is None else flip.numpy()
+        scale = tuple(1 / s for s in std)
+        return emulated_cuda.apply(module, pixels, plan.numpy(), dtype, flips, layout, mean, scale)
+
+    return apply
 
 
 def digest(array: Any) -> str:
     """The first digits of a SHA-256."""
-    content = array.detach().cpu() if isinstance(array, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(array))
-    return hashlib.sha256(content.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
+    if isinstance(array, torch.Tensor):
+        array = array.detach().cpu().contiguous().view(torch.uint8).numpy()
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
 
 
 def main() -> int:
