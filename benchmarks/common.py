@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import datetime
+import hashlib
 import json
 import math
 import os
@@ -121,6 +122,16 @@ def output_of(*command: str) -> str:
         return "unknown"
 
 
+def kernels(device: str) -> str:
+    """A digest of the sources of the back end: whether a number was measured with the kernels of this tree."""
+    source = Path(prime_dali.__file__).parent.parent / "csrc"
+    digest = hashlib.sha256()
+    for folder in ("core", "cuda" if device == "cuda" else "cpu"):
+        for file in sorted(p for p in (source / folder).rglob("*") if p.is_file()):
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
 def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
     """What a number is worth nothing without: hardware, threads, versions, date, command."""
     with open("/proc/cpuinfo") as file:
@@ -138,6 +149,9 @@ def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
         # By its .git, because a folder that is no clone but lies in another one would be given that one's commit.
         commit = output_of("git", f"--git-dir={options.official / '.git'}", "rev-parse", "--short", "HEAD")
         facts["official"] = f"{official.URL}, commit {commit}, config/{official.CONFIGS[preset]}.py"
+    repository = Path(prime_dali.__file__).parent.parent / ".git"  # an installed package may lie in another one
+    facts["commit"] = output_of("git", f"--git-dir={repository}", "rev-parse", "--short", "HEAD")
+    facts["kernels_sha256"] = kernels(options.device)
     facts["date"] = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     facts["command"] = shlex.join(["python", *sys.argv])
     return facts

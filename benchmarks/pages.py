@@ -1,0 +1,243 @@
+"""Writes the numbers of README.md and docs/ from the files in benchmarks/results.
+
+::
+
+    python benchmarks/pages.py           # rewrites the pages
+    python benchmarks/pages.py --check   # names the blocks that differ; exit status 1 if any does
+
+A page has blocks, ``<!-- numbers: NAME -->`` to ``<!-- end -->``, and what stands between is made by the function of
+that name below. So no number there is typed, and one that is changed by hand is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common import kernels
+
+from prime_dali._files import replacing
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
+PAGES = ("README.md", "docs/performance.md")
+BLOCK = re.compile(r"<!-- numbers: ([\w-]+) -->.*?<!-- end -->", re.DOTALL)
+
+
+class File:
+    """What a benchmark wrote."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.content: dict[str, Any] = json.loads((RESULTS / name).read_text())
+
+    def row(self, name: str, **where: Any) -> Mapping[str, Any]:
+        """The result of this name with these settings; KeyError if there is none."""
+        for row in self.content["results"]:
+            if row["name"] == name and all(row.get(key) == value for key, value in where.items()):
+                return row  # type: ignore[no-any-return]
+        raise KeyError(f"{self.name} has no {name} {where}")
+
+    def median(self, name: str, **where: Any) -> float:
+        return float(self.row(name, **where)["median"])
+
+    def spread(self) -> tuple[float, float]:
+        """How far the rounds of a candidate are apart, in percent of their median: at least and at most."""
+        apart = [100 * (max(row["rates"]) - min(row["rates"])) / row["median"]
+                 for row in self.content["results"] if row["median"]]  # fmt: skip
+        return min(apart), max(apart)
+
+    def source(self) -> str:
+        """Card, versions, date, kernels and command."""
+        c = self.content
+        device = "cuda" if "gpu" in c else "cpu"
+        current = c.get("kernels_sha256") == kernels(device)
+        of = "the kernels of this version" if current else "an earlier version's kernels"
+        commit = f", commit {c['commit']}" if "commit" in c else ""
+        versions = re.sub(r", prime_dali.*?(?=,|$)", "", c["versions"])
+        what = f"{c.get('gpu', c['cpu'])}; {versions}; {c['date'][:10]}{commit}; {of}"
+        return f"[{self.name}](../benchmarks/results/{self.name}): {what}; `{c['command']}`"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [list(head), ["---"] * len(head), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(line)} |".replace("  |", " |") for line in lines)
+
+
+def count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def main_table() -> str:
+    """The CIFAR-10 table: means and standard deviations over seeds."""
+    content = json.loads((RESULTS / "cifar10/methods.json").read_text())
+    names = {
+        "standard": "standard",
+        "augmix+jsd": "AugMix + JSD",
+        "prime": "PRIME",
+        "prime-official-mixing": "PRIME, official mixing",
+        "prime+jsd": "PRIME + JSD",
+        "prime+jsd-official-mixing": "PRIME + JSD, official mixing",
+    }
+    rows = []
+    for run, name in names.items():
+        here = [row for row in content["rows"] if row["run"] == run]
+        (own,) = [row for row in here if row["measured"]]
+        cells = []
+        for score in ("clean", "corrupted", "C-bar"):
+            spread = own["spread"].get(score)
+            cells.append(f"{own['scores'][score]:.2f}" + ("" if spread is None else f" ± {spread:.2f}"))
+        (reported,) = [row["scores"] for row in here if not row["measured"]] or [{}]
+        theirs = [f"{reported[score]:.1f}" if score in reported else "-" for score in ("clean", "corrupted")]
+        rows.append([name, *cells, str(own["runs"]), ", ".join(theirs) if reported else ""])
+    head = ["", "clean, %", "CIFAR-10-C, %", "C-bar, %", "seeds", "reported: clean, CIFAR-10-C"]
+    return table(head, rows)
+
+
+def gpu() -> str:
+    """Throughput on an H200, beside the authors' code and a plain copy."""
+    main, batch, size, cifar = (File(f"h200_{name}.json") for name in ("imagenet", "batch", "size", "cifar"))
+    rows = []
+
+    def row(title: str, file: File, name: str, peer: bool, **where: Any) -> None:
+        rate, copy = file.median(name, **where), file.median("copy", **where)
+        theirs = file.median("official", **where) if peer else None
+        rows.append([
+            title, count(rate), f"{1e6 / rate:.2f}", count(theirs) if theirs else "",
+            f"{rate / theirs:.0f}" if theirs else "", f"{100 * rate / copy:.1f} %",
+        ])  # fmt: skip
+
+    row("224 x 224, batch 256", main, "prime", True)
+    row("the same from a CUDA graph", main, "prime-graph", True)
+    for images in (128, 512, 2048):
+        row(f"224 x 224, batch {images:,}", batch, "prime", False, batch=images)
+    for side in (512, 1024):
+        row(f"{side} x {side}, batch 64", size, "prime", False, size=side)
+    row("32 x 32, batch 512, from a CUDA graph", cifar, "prime-graph", True)
+    name = main.content["gpu"].split(",")[0]
+    head = [
+        name,
+        "images/s",
+        "us per image",
+        "authors' code, images/s",
+        "prime-dali / authors",
+        "of a plain copy's rate",
+    ]
+
+    def extra(one: str) -> str:
+        found = main.row(one)
+        return count((found["peak_bytes"] - found["output_bytes"]) / 2**20)
+
+    memory = f"Memory besides the output, batch 256: {extra('prime')} MiB (authors' code: {extra('official')} MiB)."
+    return f"{table(head, rows)}\n\n{memory}"
+
+
+def step() -> str:
+    """A training step with PRIME over one without."""
+    file, older = File("h200_step.json"), File("h100_step.json")
+    plain, prime = 1000 * file.median("plain"), 1000 * file.median("prime")
+    theirs = older.median("official") / older.median("plain")
+    views = file.median("3 views") / file.median("1 view")
+    return (
+        "A ResNet-50 training step on an H200 (bfloat16, channels last, `torch.compile`, batch 256, PRIME on every "
+        f"image) takes {prime:.1f} ms with PRIME and {plain:.1f} ms without: {prime / plain:.4f} times as long. With "
+        f"the authors' code it takes {theirs:.1f} times as long (an H100, batch 128). PRIME for three views (the clean "
+        f"image and two augmented ones) takes {views:.2f} times as long as for one."
+    )
+
+
+PIPELINES = {
+    "plain": "without PRIME",
+    "native": "`native`",
+    "cupy": "`cupy`",
+    "torch": "`torch`",
+    "dlpack": "`dlpack`",
+    "trivial": "DALI's `trivial_augment`",
+    "auto": "DALI's `auto_augment`",
+    "official": "authors' code in a Python operator",
+}
+DECODED = {"plain": "without PRIME", "copy": "with one `fn.copy` more", "native": "with `native`"}
+
+
+def pipeline() -> str:
+    """Whole DALI pipelines."""
+    file, decoded = File("h200_pipeline.json"), File("h200_decoded.json")
+    measured = {row["name"] for row in file.content["results"]}
+    rows = []
+    for name, title in PIPELINES.items():
+        three = f"{name} x 3"
+        rows.append([title, count(file.median(name)), count(file.median(three)) if three in measured else ""])
+    low, high = file.spread()
+    ratio = file.median("native") / file.median("plain")
+    beside = ", ".join(f"{count(decoded.median(name))} {what}" for name, what in DECODED.items())
+    text = (
+        f"`native` runs at {ratio:.2f} of the pipeline without PRIME. The rounds of one candidate differ by {low:.0f} "
+        f"to {high:.0f} %, because the host had other work. With images that are decoded already, images per second "
+        f"are: {beside}."
+    )
+    return f"{table(['images per second', 'one view', 'three views'], rows)}\n\n{text}"
+
+
+def loop() -> str:
+    """A training loop that a DALI pipeline feeds."""
+    file = File("h100_loop.json")
+    without, native, cupy = (file.median(name) for name in ("without", "native", "cupy"))
+    return (
+        "A ResNet-50 training loop on an H100, fed by a DALI pipeline (batch 256, bfloat16, compiled), runs at "
+        f'{count(native)} images/s with PRIME (`mode="native"`) and at {count(without)} without: '
+        f'{native / without:.3f}. With `mode="cupy"` it is {cupy / without:.3f}, because Python in the pipeline and '
+        "Python in the loop wait for each other."
+    )
+
+
+def measured() -> str:
+    """Under which circumstances, and with which command, each file was measured."""
+    names = ("imagenet", "batch", "size", "cifar", "step", "pipeline", "decoded")
+    files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json"), File("h100_loop.json")]
+    return "\n".join(f"- {file.source()}" for file in files)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "main-table": main_table,
+    "gpu": gpu,
+    "step": step,
+    "pipeline": pipeline,
+    "loop": loop,
+    "measured": measured,
+}
+
+
+def filled(text: str) -> str:
+    """A page with its blocks as the files have them; KeyError for a block that nothing makes."""
+    return BLOCK.sub(lambda found: f"<!-- numbers: {found[1]} -->\n\n{BLOCKS[found[1]]()}\n\n<!-- end -->", text)
+
+
+def stale(text: str) -> list[str]:
+    """The blocks of a page that are not as the files have them."""
+    made = {found[1]: found[0] for found in BLOCK.finditer(filled(text))}
+    return [found[1] for found in BLOCK.finditer(text) if found[0] != made[found[1]]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    options = parser.parse_args(arguments)
+    differ = False
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        for name in stale(text):
+            differ = True
+            print(f"{page}: {name} is not what the files in benchmarks/results say", file=sys.stderr)
+        if not options.check and filled(text) != text:
+            with replacing(ROOT / page) as aside:
+                aside.write_text(filled(text))
+    return int(differ and options.check)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
