@@ -11,17 +11,18 @@
 
 namespace prime {
 
-// `law` as prime_dali/config.py gives it.
-inline void read_law(const std::vector<double>& law, Law& out) {
-  require(law.size() == kLawFields, "law: expected ", kLawFields, " numbers, got ", law.size());
-  memcpy(&out, law.data(), sizeof out);
+// The fields of Distributions in their order, as prime_dali/config.py gives them.
+inline void read_distributions(const std::vector<double>& given, Distributions& out) {
+  require(given.size() == kDistributionFields, "distributions: expected ", kDistributionFields, " numbers, got ",
+          given.size());
+  memcpy(&out, given.data(), sizeof out);
   check(out);
 }
 
 // Chains, depth, filter size, largest cut and widest band of a plan.
 template <class Integer>
-void read_plan_shape(const std::vector<Integer>& shape, ApplyArgs& out) {
-  require(shape.size() == 5, "plan_shape: expected 5 numbers, got ", shape.size());
+void read_plan_shape(const std::vector<Integer>& shape, PlanShape& out) {
+  require(shape.size() == kPlanShapeFields, "plan_shape: expected ", kPlanShapeFields, " numbers, got ", shape.size());
   check_plan_shape(shape[0], shape[1], shape[2], shape[3], shape[4]);
   out.chains = static_cast<int>(shape[0]), out.depth = static_cast<int>(shape[1]);
   out.filter = static_cast<int>(shape[2]);

@@ -42,20 +42,20 @@ def law(**changes: float) -> dict[str, Any]:
 
 
 BAD_SAMPLES = [
-    *((law(chains=n), "law: chains: expected 1 to 255") for n in (0, -3, 256, 1e30, float("nan"))),
-    (law(chains=2.5), "law: chains: expected a whole number, got 2.5"),
-    (law(depth=1e9), "law: depth: expected 1 to 255"),
-    (law(spatial=7), "law: spatial: expected 0 to 1"),
-    (law(blend=3), "law: blend: expected 0 to 2"),
-    (law(alpha=1e300), r"law: alpha: expected 0 to 1e\+06"),
-    (law(spectral_std_max=float("inf")), "law: spectral_std_max: expected 0 to"),
-    (law(color_variance_max=-1), "law: color_variance_max: expected 0 to"),
-    (law(spatial_cut=1), "law: spatial_cut: expected 0 or 2 to 4094, got 1"),
-    (law(spatial_cut_max=2), "law: spatial_cut_max: expected 3 to 4094"),
-    (law(color_cut_max=0), "law: color_cut_max: expected 1 to 1024"),
-    (law(color_band=2000), "law: color_band: expected 0 to 1024"),
+    *((law(chains=n), "distributions: chains: expected 1 to 255") for n in (0, -3, 256, 1e30, float("nan"))),
+    (law(chains=2.5), "distributions: chains: expected a whole number, got 2.5"),
+    (law(depth=1e9), "distributions: depth: expected 1 to 255"),
+    (law(spatial=7), "distributions: spatial: expected 0 to 1"),
+    (law(blend=3), "distributions: blend: expected 0 to 2"),
+    (law(alpha=1e300), r"distributions: alpha: expected 0 to 1e\+06"),
+    (law(spectral_std_max=float("inf")), "distributions: spectral_std_max: expected 0 to"),
+    (law(color_variance_max=-1), "distributions: color_variance_max: expected 0 to"),
+    (law(spatial_cut=1), "distributions: spatial_cut: expected 0 or 2 to 4094, got 1"),
+    (law(spatial_cut_max=2), "distributions: spatial_cut_max: expected 3 to 4094"),
+    (law(color_cut_max=0), "distributions: color_cut_max: expected 1 to 1024"),
+    (law(color_band=2000), "distributions: color_band: expected 0 to 1024"),
     (law(height=0), "height: expected 8 to 4096"),
-    ({"law": [1.0] * 20}, "law: expected 21 numbers, got 20"),
+    ({"law": [1.0] * 20}, "distributions: expected 21 numbers, got 20"),
     ({"views": []}, "views: expected 1 to 16, got 0"),
     ({"views": [0] * 17}, "views: expected 1 to 16, got 17"),
     ({"views": [-2]}, "view: expected -1 to 4294967295, got -2"),
@@ -121,7 +121,7 @@ def test_the_limits_are_those_of_python() -> None:
         if value == config.MAX_AMPLITUDE:
             _arrays.sample({**sample_arguments(), **law(alpha=value)})
             continue
-        with pytest.raises(ValueError, match="law: alpha"):
+        with pytest.raises(ValueError, match="distributions: alpha"):
             _arrays.sample({**sample_arguments(), **law(alpha=value)})
     strongest = plan.Plan.build([[[("spectral", plan.MAX_STRENGTH)]]], size=SIZE)
     strongest.strength[:] *= 1.1

@@ -27,7 +27,7 @@ inline SampleArgs sample_args(const py::dict& d, std::vector<int64_t>& views) {
   SampleArgs a{};
   views = d["views"].cast<std::vector<int64_t>>();
   check_range<size_t>("views", views.size(), 1, kMaxViews);
-  read_law(d["law"].cast<std::vector<double>>(), a.law);
+  read_distributions(d["law"].cast<std::vector<double>>(), a.distributions);
   a.index = address<const int64_t>(d, "index");
   a.epoch = address<const int64_t>(d, "epoch");
   a.epoch_step = d["epoch_step"].cast<int64_t>();
@@ -51,7 +51,7 @@ inline ApplyArgs apply_args(const py::dict& d) {
   a.rows = d["rows"].cast<int64_t>();
   a.images = d["images"].cast<int64_t>();
   read_size(d["height"].cast<int64_t>(), d["width"].cast<int64_t>(), a);
-  read_plan_shape(d["shape"].cast<std::vector<int64_t>>(), a);
+  read_plan_shape(d["shape"].cast<std::vector<int64_t>>(), a.shape);
   a.flip = address<const uint8_t>(d, "flip");
   read_normalization(d["mean"].cast<std::vector<double>>(), d["scale"].cast<std::vector<double>>(), a);
   return a;

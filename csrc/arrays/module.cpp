@@ -28,12 +28,12 @@ PYBIND11_MODULE(_arrays, m) {
     sample_cpu(args);
   });
   m.def("check_rows", [](const py::dict& d) {  // of Plan.validate()
-    ApplyArgs a{};
-    read_plan_shape(d["shape"].cast<std::vector<int64_t>>(), a);
+    PlanShape shape{};
+    read_plan_shape(d["shape"].cast<std::vector<int64_t>>(), shape);
     const int32_t* plan = address<const int32_t>(d, "plan");
     const int64_t rows = d["rows"].cast<int64_t>();
     if (rows > 0) check_address("plan", plan, alignof(int32_t));
-    check_rows(plan, rows, a);
+    check_rows(plan, rows, shape);
   });
   m.def("apply", [](const py::dict& d) {
     const ApplyArgs args = apply_args(d);

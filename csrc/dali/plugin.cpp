@@ -43,9 +43,9 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     if constexpr (std::is_same_v<Backend, GPUBackend>)
       DALI_ENFORCE(core.apply_cuda, "prime_dali was built without CUDA; see prime-dali doctor");
     const auto law = spec.GetRepeatedArgument<float>("law");
-    read_law({law.begin(), law.end()}, law_);
-    read_plan_shape(spec.GetRepeatedArgument<int>("plan_shape"), format_);
-    check_room(law_, format_);
+    read_distributions({law.begin(), law.end()}, distributions_);
+    read_plan_shape(spec.GetRepeatedArgument<int>("plan_shape"), format_.shape);
+    check_room(distributions_, format_.shape);
     for (int view : spec.GetRepeatedArgument<int>("view")) views_.push_back(view);
     DALI_ENFORCE(!views_.empty() && views_.size() <= kMaxViews,
                  make_string("view: expected 1 to ", kMaxViews, " numbers, got ", views_.size()));
@@ -143,7 +143,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     const auto indices = scalars<int64_t>("index", ws, images), epochs = scalars<int64_t>("epoch", ws, images);
     const auto flips = scalars<int64_t>("flip", ws, images);
     const auto alphas = scalars<float>("alpha", ws, images);
-    const int64_t words = row_words(format_.chains, format_.depth);
+    const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
     plans_.resize(views_.size() * images * words), flips_.resize(images);
     for (int i = 0; i < images; ++i) {
       int64_t index = indices[i];
@@ -156,11 +156,11 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       const float alpha = alphas[i];
       check_range<double>("alpha", alpha, 0, kMaxAmplitude);
       flips_[i] = flips[i] != 0;
-      law_.height = sizes_[i].height, law_.width = sizes_[i].width;
+      distributions_.height = sizes_[i].height, distributions_.width = sizes_[i].width;
       for (size_t v = 0; v < views_.size(); ++v) {
         int32_t* plan = plans_.data() + (v * images + i) * words;
-        core.sample_cpu({law_, &index, &epoch, 0, 1, seed_, &views_[v], 1, plan});
-        const Row<int32_t> row{plan, format_.chains, format_.depth};
+        core.sample_cpu({distributions_, &index, &epoch, 0, 1, seed_, &views_[v], 1, plan});
+        const Row<int32_t> row{plan, format_.shape.chains, format_.shape.depth};
         for (int c = 0; c < row.chains; ++c)
           for (int j = 0; j < row.depth; ++j) {
             Slot s = row.slot(c, j);
@@ -187,7 +187,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
 
   void run(Workspace& ws);
 
-  Law law_;
+  Distributions distributions_;
   ApplyArgs format_{};  // the shape of plans, mean and scale
   std::vector<int64_t> views_;
   uint64_t seed_;
@@ -208,7 +208,7 @@ void Augment<CPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<CPUBackend>(0);
   auto& pool = ws.GetThreadPool();
   const int images = in.num_samples();
-  const int64_t words = row_words(format_.chains, format_.depth);
+  const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
   bad_.assign(images, {});
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<CPUBackend>(v);
@@ -237,7 +237,7 @@ template <>
 void Augment<GPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<GPUBackend>(0);
   const int images = in.num_samples();
-  const int64_t words = row_words(format_.chains, format_.depth);
+  const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
   if (!bad_on_gpu_)
     if (const int error = core.new_bad_pixels(&bad_on_gpu_))
       DALI_FAIL(make_string("CUDA error: ", core.cuda_error(error)));
