@@ -53,7 +53,7 @@ def test_build_without_cuda(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "warning:" not in done.stdout
     built = {p.name.split(".")[0] for p in (tmp_path / "lib").rglob("*.so")}
-    assert built == {"_arrays", "_torch"}
+    assert built == {"libprime_dali", "_arrays", "_torch"}
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../arguments.h"
+#include "../status.h"
 
 namespace prime {
 
@@ -49,9 +50,9 @@ struct Sample {
   SampleArgs args{};
   Tensor plan;
 
-  // law: the numbers of struct Distributions, of which height and width are given apart.
+  // distributions: the numbers of that struct, of which height and width are given apart.
   Sample(const Tensor& index, const Tensor& epoch, int64_t height, int64_t width, int64_t seed,
-         const std::vector<int64_t>& views, const std::vector<double>& law) {
+         const std::vector<int64_t>& views, const std::vector<double>& distributions) {
     PRIME_REQUIRE(index.dim() == 1 && index.scalar_type() == ScalarType::Long && index.is_contiguous(),
                   "index: contiguous int64 [N]");
     PRIME_REQUIRE(epoch.scalar_type() == ScalarType::Long && epoch.is_contiguous() &&
@@ -59,7 +60,7 @@ struct Sample {
                   "epoch: int64 [] or contiguous [N]");
     PRIME_REQUIRE(epoch.get_device_index() == index.get_device_index() && epoch.is_cpu() == index.is_cpu(),
                   "index and epoch on one device");
-    read_distributions(law, args.distributions);
+    read_distributions(distributions, args.distributions);
     check_size(height, width);
     args.distributions.height = static_cast<double>(height), args.distributions.width = static_cast<double>(width);
     check_range<size_t>("views", views.size(), 1, kMaxViews);
@@ -96,11 +97,10 @@ struct Apply {
   ApplyArgs args{};
   Tensor out;
 
-  // shape: chains, depth, filter, max_cut, max_band of the plan.
-  Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip, const std::vector<int64_t>& shape,
+  Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip, const std::vector<int64_t>& plan_shape,
         ScalarType out_dtype, const std::vector<double>& mean, const std::vector<double>& scale, bool channels_last) {
     PRIME_REQUIRE(images.dim() == 4 && images.size(1) == 3, "images: [N, 3, H, W]");
-    read_plan_shape(shape, args.shape);
+    read_plan_shape(plan_shape, args.shape);
     PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
                       plan.size(1) == row_words(args.shape.chains, args.shape.depth),
                   "plan: contiguous int32 [R, words of a row]");
