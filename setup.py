@@ -88,11 +88,9 @@ def chosen_architectures(wanted: str, known: list[str]) -> tuple[str, ...]:
 
 def package_version(cuda: Cuda | None) -> str:
     """That of ``prime_dali.__version__``, with what was built if it is to be named."""
-    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "prime_dali/__init__.py").read_text(), re.M)
-    assert found is not None
-    if os.environ.get("PRIME_DALI_NAME_VARIANT") != "1":
-        return found[1]
-    return f"{found[1]}+cu{cuda.version.partition('.')[0]}" if cuda else f"{found[1]}+cpu"
+    version = re.search(r'^__version__ = "(.+)"$', (ROOT / "prime_dali/__init__.py").read_text(), re.M)[1]
+    variant = f"+cu{cuda.version.partition('.')[0]}" if cuda else "+cpu"
+    return version + (variant if os.environ.get("PRIME_DALI_NAME_VARIANT") == "1" else "")
 
 
 def find_torch() -> Path | None:

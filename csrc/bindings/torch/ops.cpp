@@ -36,7 +36,8 @@ Tensor reserve(const Tensor& counter, int64_t images) {
 STABLE_TORCH_LIBRARY(prime_dali, m) {
   // Height and width are symbolic, and the other numbers do not depend on them: one compiled graph serves every size.
   m.def(
-      "sample(Tensor index, Tensor epoch, SymInt height, SymInt width, int seed, int[] views, float[] distributions) -> Tensor");
+      "sample(Tensor index, Tensor epoch, SymInt height, SymInt width, int seed, int[] views, float[] distributions) "
+      "-> Tensor");
   m.def("reserve(Tensor(a!) counter, SymInt images) -> Tensor");
   m.def(
       "apply(Tensor images, Tensor plan, Tensor? flip, int[] plan_shape, ScalarType out_dtype, float[] mean, "

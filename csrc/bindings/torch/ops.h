@@ -97,8 +97,9 @@ struct Apply {
   ApplyArgs args{};
   Tensor out;
 
-  Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip, const std::vector<int64_t>& plan_shape,
-        ScalarType out_dtype, const std::vector<double>& mean, const std::vector<double>& scale, bool channels_last) {
+  Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip,
+        const std::vector<int64_t>& plan_shape, ScalarType out_dtype, const std::vector<double>& mean,
+        const std::vector<double>& scale, bool channels_last) {
     PRIME_REQUIRE(images.dim() == 4 && images.size(1) == 3, "images: [N, 3, H, W]");
     read_plan_shape(plan_shape, args.shape);
     PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
