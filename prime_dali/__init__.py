@@ -5,8 +5,8 @@
     plan = prime_dali.sample(prime_dali.preset("imagenet"), index, size=(224, 224))
     augmented = prime_dali.apply(images, plan)
 
-or, as a module, ``prime_dali.PRIME("imagenet", mean=..., std=...)(images)``. The names that need torch import it when
-they are first used.
+or, as a module, ``prime_dali.PRIME("imagenet", mean=..., std=...)(images)``. torch is optional
+(``pip install 'prime-dali[torch]'``): the names that need it import it when they are first used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments, reference
+from . import _arguments, _native, reference
 from .config import PrimeConfig, as_config, preset
 from .plan import Plan
 
@@ -38,8 +38,8 @@ def sample(
 ) -> Plan:
     """Draw what happens to a batch of images.
 
-    A pure function: the same seed, index, epoch and view give the same plan whatever batch the image sits in, to the
-    bit on CPU and GPU. docs/METHOD.md has the laws; every draw is per image, chain and slot.
+    A pure function: the same seed, index, epoch and view give the same plan whatever batch the image sits in,
+    bit-identical on CPU and GPU. docs/METHOD.md has the distributions; every draw is per image, chain and slot.
 
     Args:
         config: The distributions, or the name of a preset.
@@ -61,12 +61,12 @@ def sample(
     """
     config = as_config(config)
     torch = sys.modules.get("torch")
-    door: Any
+    interface: Any
     if torch is not None and isinstance(index, torch.Tensor):
-        from . import torch_ops as door
+        from . import torch_ops as interface
     else:
-        from . import arrays as door
-    return door.sample(config, index, size=size, seed=seed, epoch=epoch, view=view)
+        from . import arrays as interface
+    return interface.sample(config, index, size=size, seed=seed, epoch=epoch, view=view)
 
 
 def check_pixels(device: int | None = None) -> None:
@@ -99,6 +99,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name in _LAZY:
+        _native.require_torch(f"prime_dali.{name}")
         return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
     if name in ("arrays", "dali", "random"):
         return importlib.import_module(f".{name}", __name__)

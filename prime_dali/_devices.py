@@ -72,8 +72,8 @@ def examine(plugin: Callable[[Finding], Finding]) -> list[Finding]:
     gpu = _gpu()
     absent = Finding(DALI_OPERATOR, False, f"DALI: {dali.detail}", dali.advice)
     operator = plugin(dali) if dali.usable else absent
-    door = cupy if cupy.usable or not operator.usable else operator
-    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, operator, _dali_gpu(gpu, dali, cuda, door)]
+    interface = cupy if cupy.usable or not operator.usable else operator
+    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, operator, _dali_gpu(gpu, dali, cuda, interface)]
 
 
 def _cpu() -> Finding:
@@ -91,14 +91,13 @@ def _cpu() -> Finding:
 
 def _cuda_build() -> Finding:
     try:
-        _arrays_cuda = importlib.import_module("prime_dali._arrays_cuda")
+        from . import _arrays
     except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError)
-        detail = "not built" if missing else f"built, but does not load: {error}"
-        return Finding("CUDA back end", False, detail,
+        return Finding("CUDA back end", False, str(error), "build the package again: pip install .")
+    if _arrays.cuda is None:
+        return Finding("CUDA back end", False, "not built",
                        "install the CUDA toolkit (nvcc), then PRIME_DALI_CUDA=1 pip install .")  # fmt: skip
-    detail = f"CUDA {_arrays_cuda.cuda}, compute capabilities {_arrays_cuda.architectures}"
-    return Finding("CUDA back end", True, detail)
+    return Finding("CUDA back end", True, f"CUDA {_arrays.cuda}, compute capabilities {_arrays.architectures}")
 
 
 def _gpu() -> Finding:
@@ -125,15 +124,16 @@ def _torch(cuda: Finding) -> Finding:
     try:
         import torch
     except ImportError:
-        return Finding("torch door", False, "torch is not installed", "pip install 'torch>=2.10'")
+        return Finding("torch interface", False, "torch is not installed", "pip install 'prime-dali[torch]'")
     try:
         torch_ops = importlib.import_module("prime_dali.torch_ops")
     except (ImportError, OSError) as error:
-        return Finding("torch door", False, f"torch {torch.__version__}: {error}", "pip install . with torch installed")
+        detail = f"torch {torch.__version__}: {error}"
+        return Finding("torch interface", False, detail, "pip install --no-build-isolation . with torch installed")
     devices = "CPU and CUDA" if torch_ops.HAS_CUDA else "CPU"
     if not torch_ops.HAS_CUDA and cuda.usable:
         devices += " (this torch is a CPU build, or the package was built against one)"
-    return Finding("torch door", True, f"torch {torch.__version__}, {devices}")
+    return Finding("torch interface", True, f"torch {torch.__version__}, {devices}")
 
 
 def _package(module: str, name: str, advice: str) -> Finding:

@@ -1,21 +1,19 @@
-"""The array door: NumPy, CuPy and whatever speaks DLPack or the CUDA array interface, without torch."""
+"""The array interface: NumPy, CuPy and whatever speaks DLPack or the CUDA array interface, without torch."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _arguments, _arrays, _memory, _native
-from ._memory import address
 from .config import PrimeConfig
 from .plan import Plan
 
 LAYOUTS = ("NCHW", "NHWC")
-_DTYPES = ("uint8", "float16", "bfloat16", "float32")  # in the order of csrc/core/image.h
+_DTYPES = ("uint8", "float16", "bfloat16", "float32")
 
 _native.require_cpu()
 
@@ -28,7 +26,7 @@ def sample(config: PrimeConfig, index: Any, *, size: int | Sequence[int], seed: 
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
     index = xp.ascontiguousarray(index)
     if not _is_array(epoch) or (isinstance(epoch, np.ndarray) and epoch.ndim == 0):
-        step, epoch = 0, xp.full(1, _arguments.epoch(epoch), np.int64)
+        epoch = xp.full(1, _arguments.epoch(epoch), np.int64)
     else:
         epoch, other = as_array("epoch", epoch)
         if epoch.dtype != np.int64 or epoch.shape not in ((), index.shape):
@@ -36,18 +34,16 @@ def sample(config: PrimeConfig, index: Any, *, size: int | Sequence[int], seed: 
             raise TypeError(f"epoch: expected an int, or int64 [] or {list(index.shape)}, got {got}")
         if other is not xp:
             raise ValueError(f"epoch: expected {xp.__name__} like index, got {other.__name__}")
-        step, epoch = epoch.ndim, xp.ascontiguousarray(epoch)  # which makes [1] of []
+        epoch = xp.ascontiguousarray(epoch).reshape(-1)
     views = _arguments.views(view)
     plan = Plan.empty(config, (height, width), index.shape[0], len(views), xp)
-    arguments = {
-        "law": config.law(height, width), "views": views, "seed": _arguments.seed(seed), "images": index.shape[0],
-        "index": address(index), "epoch": address(epoch), "epoch_step": step, "plan": address(plan.rows),
-    }  # fmt: skip
+    call = _arrays.Sample(config.distributions(height, width), views, _arguments.seed(seed), index, epoch, plan.rows)
     if xp is np:
-        _arrays.sample(arguments)
+        call.cpu()
     else:
+        _require_cuda_build()
         with index.device:
-            _cuda().sample({**arguments, "stream": xp.cuda.get_current_stream().ptr})
+            call.cuda(xp.cuda.get_current_stream().ptr)
     return plan
 
 
@@ -73,7 +69,7 @@ def apply(
         plan: From :func:`prime_dali.sample` with an index on the same device, for N images of this size.
         layout: Axes of ``array``: ``"NCHW"`` or ``"NHWC"``.
         out_layout: Axes of the result. None: ``layout``.
-        out_dtype: One of the input dtypes. None: that of ``array``, or float32 where uint8 images are normalised.
+        out_dtype: One of the input dtypes. None: that of ``array``, or float32 where uint8 images are normalized.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
         flip: bool ``[N]``, NumPy or CuPy like ``array``: True mirrors all outputs of this image left to right.
         threads: CPU threads. None: as many as this process may use.
@@ -93,7 +89,7 @@ def apply(
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
     array, xp = as_array("array", array)
     out_layout = _arguments.layouts(layout, out_layout, LAYOUTS)
-    in_type = _dtype_number("array", array.dtype)
+    _check_dtype("array", array.dtype)
     axes = _image_axes(layout)
     if array.ndim != 4 or array.shape[axes[1]] != 3:
         wanted = {"NCHW": "[N, 3, H, W]", "NHWC": "[N, H, W, 3]"}[layout]
@@ -105,14 +101,14 @@ def apply(
         raise ValueError(f"plan: expected a plan of {xp.__name__} arrays like the images, got {got}")
     means, scales = _arguments.normalization(mean, std)
     if out_dtype is None:
-        out_dtype = np.float32 if means and in_type == 0 else array.dtype
+        out_dtype = np.float32 if means and array.dtype == np.uint8 else array.dtype
     try:
         out_dtype = np.dtype(out_dtype)
     except TypeError:
         raise TypeError(f"out_dtype: expected one of {', '.join(_DTYPES)}, got {out_dtype!r}") from None
-    out_type = _dtype_number("out_dtype", out_dtype)
-    if means and out_type == 0:
-        raise ValueError("out_dtype: expected a floating dtype for normalised images, got uint8")
+    _check_dtype("out_dtype", out_dtype)
+    if means and out_dtype == np.uint8:
+        raise ValueError("out_dtype: expected a floating dtype for normalized images, got uint8")
     if flip is not None:
         flip, other = as_array("flip", flip)
         if flip.dtype != np.bool_ or flip.shape != (batch,):
@@ -126,44 +122,27 @@ def apply(
         shape[axis] = side
     rows = xp.ascontiguousarray(_memory.aligned(plan.rows, xp))
     out = xp.empty(shape, out_dtype)
-    arguments = _apply_arguments(array, layout, out, out_layout, plan, rows, flip, means, scales)
+    images, made = (a.transpose(_image_axes(given)) for a, given in ((array, layout), (out, out_layout)))
+    call = _arrays.Apply(images, rows, plan.shape, made, flip, means, scales)
     if xp is np:
-        count = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("threads", threads, 1, 4096)
-        _arrays.apply({**arguments, "threads": count})
+        call.cpu(len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("threads", threads, 1, 4096))
         return out
+    _require_cuda_build()
     with array.device:
-        need = _cuda().workspace_bytes(arguments)
-        workspace = xp.empty(need, np.uint8)
-        stream = xp.cuda.get_current_stream().ptr
-        _cuda().apply({**arguments, "workspace": address(workspace), "workspace_bytes": need, "stream": stream})
+        call.cuda(xp.empty(call.workspace_bytes(), np.uint8), xp.cuda.get_current_stream().ptr)
     return out
 
 
 def check_pixels(device: int) -> None:
     """:func:`prime_dali.check_pixels` for CuPy arrays; -1: all devices in use."""
-    loaded = sys.modules.get(f"{__package__}._arrays_cuda")
-    if loaded is not None:
-        loaded.check_pixels(device)
-
-
-def _apply_arguments(
-    array: Any, layout: str, out: Any, out_layout: str, plan: Plan, rows: Any, flip: Any,
-    mean: Sequence[float], scale: Sequence[float],
-) -> dict[str, Any]:  # fmt: skip
-    """What csrc/arrays/arguments.h reads; ``rows`` are the plan's, contiguous. The caller keeps the arrays alive."""
-    return {
-        "in": address(array), "in_type": _dtype_number("array", array.dtype), "in_strides": _strides(array, layout),
-        "out": address(out), "out_type": _dtype_number("out", out.dtype), "out_strides": _strides(out, out_layout),
-        "plan": address(rows), "rows": rows.shape[0], "images": plan.batch, "height": plan.size[0],
-        "width": plan.size[1], "flip": 0 if flip is None else address(flip), "shape": plan.shape, "mean": mean,
-        "scale": scale,
-    }  # fmt: skip
+    if _arrays.cuda is not None:
+        _arrays.check_pixels(device)
 
 
 def require_cuda(argument: str) -> None:
     """ImportError, with what to install, unless CUDA arrays can be processed here."""
     _cupy(argument)
-    _cuda()
+    _require_cuda_build()
 
 
 def as_array(argument: str, array: Any) -> tuple[Any, Any]:
@@ -206,12 +185,9 @@ def _cupy(argument: str) -> Any:
     return cupy
 
 
-def _cuda() -> Any:
-    try:
-        from . import _arrays_cuda
-    except ImportError as error:
-        raise ImportError("prime_dali was built without CUDA; see prime-dali doctor") from error
-    return _arrays_cuda
+def _require_cuda_build() -> None:
+    if _arrays.cuda is None:
+        raise ImportError("prime_dali was built without CUDA; see prime-dali doctor")
 
 
 def _image_axes(layout: str) -> list[int]:
@@ -219,12 +195,8 @@ def _image_axes(layout: str) -> list[int]:
     return [layout.index(axis) for axis in "NCHW"]
 
 
-def _strides(array: Any, layout: str) -> list[int]:
-    return [array.strides[axis] // array.itemsize for axis in _image_axes(layout)]
-
-
-def _dtype_number(argument: str, dtype: Any) -> int:
+def _check_dtype(argument: str, dtype: Any) -> None:
+    """TypeError unless the kernels read elements of this dtype."""
     if dtype.name not in _DTYPES or dtype.byteorder == ">":
         expected = f"{', '.join(_DTYPES)} in native byte order"
         raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name})")
-    return _DTYPES.index(dtype.name)

@@ -35,13 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             options = _parser().parse_args(given)
             options.run(options)
+    except ModuleNotFoundError as error:
+        return _failed(command, f"{error}: pip install 'prime-dali[torch]'" if error.name == "torch" else str(error))
     except (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError) as error:
-        print(f"prime-dali {command}: {str(error) or type(error).__name__}", file=sys.stderr)
-        return 1
+        return _failed(command, str(error) or type(error).__name__)
     except KeyboardInterrupt:
         print(f"prime-dali {command}: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _failed(command: str, why: str) -> int:
+    print(f"prime-dali {command}: {why}", file=sys.stderr)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

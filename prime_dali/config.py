@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from . import _arguments
 
 PRIMITIVES = ("spectral", "spatial", "color", "noise")
 MIXINGS = ("paper", "official", "none")
-LAWS = ("uniform", "arcsine")
+SPATIAL_DISTRIBUTIONS = ("uniform", "arcsine")
 BLENDS = ("dirichlet", "beta", "none")
 MAX_SPATIAL_CUT = 4094
 MAX_COLOR_CUT = 1024
@@ -18,12 +19,52 @@ MAX_FILTER_SIZE = 31
 MAX_CHAINS = MAX_DEPTH = 255
 MAX_AMPLITUDE = 1e6  # csrc/core/plan.h says why
 
-# What each mixing implies where a field is None: (include_identity, random_depth, spatial_law, blend).
+_RENAMED = {"spatial_law": "spatial_distribution"}
+
+# What each mixing implies where a field is None: (include_identity, random_depth, spatial_distribution, blend).
 _VARIANTS: dict[str, tuple[bool, bool, str, str]] = {
     "paper": (True, False, "uniform", "dirichlet"),
     "official": (False, True, "arcsine", "beta"),
     "none": (True, False, "uniform", "none"),
 }
+
+
+class Distributions(NamedTuple):
+    """A configuration and an image size as the numbers that the kernels draw from: the fields of ``Distributions`` in
+    csrc/core/distributions.h, which says what each is, in its order."""
+
+    height: float
+    width: float
+    chains: float
+    depth: float
+    spectral: float
+    spatial: float
+    color: float
+    noise: float
+    identity: float
+    random_depth: float
+    blend: float
+    arcsine: float
+    alpha: float
+    spectral_std_max: float
+    spatial_cut: float
+    spatial_cut_max: float
+    color_variance_max: float
+    color_cut: float
+    color_cut_max: float
+    color_band: float
+    noise_std: float
+
+
+class PlanShape(NamedTuple):
+    """What the kernels are told of a plan besides its rows: the fields of ``PlanShape`` in csrc/core/distributions.h,
+    which says what each is, in its order."""
+
+    chains: int
+    depth: int
+    filter: int
+    max_cut: int
+    max_band: int
 
 
 @dataclass(frozen=True)
@@ -42,7 +83,7 @@ class PrimeConfig:
         mixing: ``"paper"``: every slot draws from the primitives and the identity; weights Dirichlet(1, ..., 1) over
             the clean image and the chains. ``"official"``: what the published code and weights use: slots draw from the
             primitives alone, depth U{1..m} per chain, Dirichlet weights over the chains times ``b ~ Beta(1, 1)``,
-            ``1 - b`` for the clean image, arcsine laws. ``"none"``: one chain, no blend with the clean image.
+            ``1 - b`` for the clean image, arcsine distributions. ``"none"``: one chain, no blend with the clean image.
         alpha: Scale of every amplitude: standard deviations, displacements and (squared) color variance. 0 gives
             back the input exactly.
         spectral_size: Side of the random filter, odd, 1 to 31 pixels.
@@ -58,9 +99,10 @@ class PrimeConfig:
             the cut.
         noise_std: Standard deviation of additive noise, in units of the image range [0, 1]; must be given when
             ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on noise.
-        include_identity, random_depth, spatial_law, blend: Set one part of ``mixing`` by itself: the identity among the
-            choices of a slot; depth U{1..m}; the law of ``q`` for cut and temperature, ``"uniform"`` or ``"arcsine"``
-            (Beta(1/2, 1/2)); the weights, ``"dirichlet"``, ``"beta"`` or ``"none"``. None: as ``mixing`` says.
+        include_identity, random_depth, spatial_distribution, blend: Set one part of ``mixing`` by itself: the identity
+            among the choices of a slot; depth U{1..m}; the distribution of ``q`` for cut and temperature, ``"uniform"``
+            or ``"arcsine"`` (Beta(1/2, 1/2)); the weights, ``"dirichlet"``, ``"beta"`` or ``"none"``. None: as
+            ``mixing`` says.
 
     Raises:
         TypeError, ValueError: A field has the wrong type or range; the message names it.
@@ -82,8 +124,17 @@ class PrimeConfig:
     noise_std: float | None = None
     include_identity: bool | None = None
     random_depth: bool | None = None
-    spatial_law: Literal["uniform", "arcsine"] | None = None
+    spatial_distribution: Literal["uniform", "arcsine"] | None = None
     blend: Literal["dirichlet", "beta", "none"] | None = None
+
+    def __new__(cls, *_: Any, **given: Any) -> PrimeConfig:
+        _refuse_old_names(given)
+        return super().__new__(cls)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Pickled, perhaps when ``spatial_distribution`` was called ``spatial_law``."""
+        fields = {_RENAMED.get(name, name): value for name, value in state.items() if not name.startswith("_")}
+        self.__init__(**fields)  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if isinstance(self.primitives, str) or not isinstance(self.primitives, (tuple, list, set, frozenset)):
@@ -94,8 +145,8 @@ class PrimeConfig:
             raise ValueError(f"primitives: expected each name once, got {self.primitives!r}")
         object.__setattr__(self, "primitives", tuple(p for p in PRIMITIVES if p in self.primitives))
         _arguments.one_of("mixing", self.mixing, MIXINGS)
-        if self.spatial_law is not None:
-            _arguments.one_of("spatial_law", self.spatial_law, LAWS)
+        if self.spatial_distribution is not None:
+            _arguments.one_of("spatial_distribution", self.spatial_distribution, SPATIAL_DISTRIBUTIONS)
         if self.blend is not None:
             _arguments.one_of("blend", self.blend, BLENDS)
         for name in ("include_identity", "random_depth"):
@@ -117,7 +168,7 @@ class PrimeConfig:
         if self.noise_std is None and "noise" in self.primitives:
             raise ValueError("noise_std: expected a number when 'noise' is among the primitives, got None")
         # Not a cached property: torch.compile cannot trace the lock that Python 3.10 and 3.11 have there.
-        object.__setattr__(self, "_law", self._law_of_all_sizes())
+        object.__setattr__(self, "_distributions", self._distributions_of_all_sizes())
 
     def replace(self, **changes: Any) -> PrimeConfig:
         """A copy with some fields changed.
@@ -126,6 +177,7 @@ class PrimeConfig:
             TypeError: A name is not a field; the message suggests the nearest one.
             TypeError, ValueError: As the constructor.
         """
+        _refuse_old_names(changes)
         names = [f.name for f in dataclasses.fields(self)]
         for name in changes:
             if name not in names:
@@ -153,37 +205,44 @@ class PrimeConfig:
         return cut if self.color_band is None else min(cut, self.color_band)
 
     @property
-    def plan_shape(self) -> tuple[int, int, int, int, int]:
-        """What the kernels are told of its plans: chains, depth, filter size, largest cut, widest band."""
-        return self.chains, self.depth, self.spectral_size, self.max_cut, self.max_band
+    def plan_shape(self) -> PlanShape:
+        """What the kernels are told of its plans."""
+        return PlanShape(self.chains, self.depth, self.spectral_size, self.max_cut, self.max_band)
 
     @property
     def _variant(self) -> tuple[bool, bool, str, str]:
-        """Identity, random depth, spatial law and blend, from ``mixing`` where they are not set."""
-        own = (self.include_identity, self.random_depth, self.spatial_law, self.blend)
-        identity, random_depth, law, blend = (
+        """Identity, random depth, spatial distribution and blend, from ``mixing`` where they are not set."""
+        own = (self.include_identity, self.random_depth, self.spatial_distribution, self.blend)
+        identity, random_depth, spatial, blend = (
             b if a is None else a for a, b in zip(own, _VARIANTS[self.mixing], strict=True)
         )
-        return bool(identity), bool(random_depth), str(law), str(blend)
+        return bool(identity), bool(random_depth), str(spatial), str(blend)
 
-    def law(self, height: int = 0, width: int = 0) -> list[float]:
-        """The numbers of ``struct Law`` in csrc/core/plan.h, in its order, for images of this size (pixels); the
-        operators of torch and DALI take the size apart."""
-        return [float(height), float(width), *self._law]  # type: ignore[attr-defined]
+    def distributions(self, height: int = 0, width: int = 0) -> Distributions:
+        """What the kernels draw from, for images of this size (pixels); the operators of torch and DALI take the size
+        apart."""
+        numbers: Distributions = self._distributions  # type: ignore[attr-defined]
+        return Distributions(float(height), float(width), *numbers[2:])
 
-    def _law_of_all_sizes(self) -> tuple[float, ...]:
-        """The part of :meth:`law` that is the same for all sizes."""
-        identity, random_depth, spatial_law, blend = self._variant
-        fields = (
-            self.chains, self.depth,
-            *(p in self.primitives for p in PRIMITIVES),
-            identity, random_depth, BLENDS.index(blend), spatial_law == "arcsine",
-            self.alpha, self.spectral_std_max,
-            self.spatial_cut or 0, self.spatial_cut_max,
-            self.color_variance_max, self.color_cut or 0, self.color_cut_max, self.color_band or 0,
-            self.noise_std or 0,
+    def _distributions_of_all_sizes(self) -> Distributions:
+        """:meth:`distributions` without a size."""
+        identity, random_depth, spatial_distribution, blend = self._variant
+        return Distributions(
+            height=0.0, width=0.0, chains=float(self.chains), depth=float(self.depth),
+            **{name: float(name in self.primitives) for name in PRIMITIVES},
+            identity=float(identity), random_depth=float(random_depth), blend=float(BLENDS.index(blend)),
+            arcsine=float(spatial_distribution == "arcsine"), alpha=self.alpha, spectral_std_max=self.spectral_std_max,
+            spatial_cut=float(self.spatial_cut or 0), spatial_cut_max=float(self.spatial_cut_max),
+            color_variance_max=self.color_variance_max, color_cut=float(self.color_cut or 0),
+            color_cut_max=float(self.color_cut_max), color_band=float(self.color_band or 0),
+            noise_std=self.noise_std or 0.0,
         )  # fmt: skip
-        return tuple(float(f) for f in fields)
+
+
+def _refuse_old_names(given: Iterable[str]) -> None:
+    for name in given:
+        if name in _RENAMED:
+            raise TypeError(f"{name}: is called {_RENAMED[name]} now")
 
 
 _PRESETS = {

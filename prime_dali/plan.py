@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _arrays, _memory, random
-from .config import MAX_CHAINS, MAX_COLOR_CUT, MAX_DEPTH, MAX_FILTER_SIZE, MAX_SPATIAL_CUT, PRIMITIVES, PrimeConfig
+from .config import (
+    MAX_CHAINS,
+    MAX_COLOR_CUT,
+    MAX_DEPTH,
+    MAX_FILTER_SIZE,
+    MAX_SPATIAL_CUT,
+    PRIMITIVES,
+    PlanShape,
+    PrimeConfig,
+)
 
 IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
 NAMES = ("identity", *PRIMITIVES)
@@ -103,7 +112,7 @@ class Plan:
         """
         self.check()
         rows = np.ascontiguousarray(self.numpy().rows)
-        _arrays.check_rows({"plan": _memory.address(rows), "rows": rows.shape[0], "shape": self.shape})
+        _arrays.validate(rows, self.shape)
 
     @classmethod
     def empty(cls, config: PrimeConfig, size: tuple[int, int], batch: int, views: int, xp: Any) -> Plan:
@@ -183,9 +192,9 @@ class Plan:
         return built
 
     @property
-    def shape(self) -> list[int]:
-        """What the kernels are told besides the rows: chains, depth, filter size, largest cut, widest band."""
-        return [self.chains, self.depth, self.filter_size, self.max_cut, self.max_band]
+    def shape(self) -> PlanShape:
+        """What the kernels are told besides the rows."""
+        return PlanShape(self.chains, self.depth, self.filter_size, self.max_cut, self.max_band)
 
     def check_images(self, batch: int, size: tuple[int, int]) -> None:
         """:meth:`check`, and ValueError unless the plan was drawn for ``batch`` images of this size."""

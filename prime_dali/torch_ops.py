@@ -1,4 +1,4 @@
-"""The torch door: typed wrappers of the operators in csrc/torch, with their fake (shape) kernels."""
+"""The torch interface: typed wrappers of the operators in csrc/bindings/torch, with their fake (shape) kernels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from . import _arguments, _memory, _native
-from .config import PrimeConfig
+from . import _arguments, _arrays, _memory, _native
+from .config import Distributions, PlanShape, PrimeConfig
 from .plan import Plan, row_words
 
 _FOLDER = Path(__file__).parent
@@ -23,7 +23,7 @@ def _load() -> bool:
     _native.require_cpu()
     torch.ops.load_library(str(_FOLDER / "_torch.abi3.so"))
     cuda = _FOLDER / "_torch_cuda.abi3.so"
-    if torch.version.cuda is None or not cuda.exists():
+    if torch.version.cuda is None or _arrays.cuda is None or not cuda.exists():
         return False
     torch.ops.load_library(str(cuda))
     return True
@@ -32,7 +32,8 @@ def _load() -> bool:
 HAS_CUDA = _load()
 
 
-# What the operators require (csrc/torch/ops.h, csrc/core/check.h), for the kernels that know shapes and dtypes alone.
+# What the operators require (csrc/bindings/torch/ops.h, csrc/core/check.h), for the kernels that know shapes and dtypes
+# alone.
 def _expect(condition: Any, what: str) -> None:
     torch._check(condition, lambda: what)
 
@@ -45,7 +46,13 @@ def _expect_size(height: int, width: int) -> None:
 
 @torch.library.register_fake("prime_dali::sample")
 def _sample_fake(
-    index: torch.Tensor, epoch: torch.Tensor, height: int, width: int, seed: int, views: list[int], law: list[float]
+    index: torch.Tensor,
+    epoch: torch.Tensor,
+    height: int,
+    width: int,
+    seed: int,
+    views: list[int],
+    distributions: list[float],
 ) -> torch.Tensor:
     _expect(index.dtype == torch.int64 and index.dim() == 1, "prime_dali: expected index: int64 [N]")
     _expect(
@@ -54,7 +61,11 @@ def _sample_fake(
     )
     _expect_size(height, width)
     _expect(1 <= len(views) <= _arguments.MAX_VIEWS, "views: expected 1 to 16")
-    return index.new_empty((len(views) * index.shape[0], row_words(int(law[2]), int(law[3]))), dtype=torch.int32)
+    expected = len(Distributions._fields)
+    _expect(len(distributions) == expected, f"distributions: expected {expected} numbers")
+    drawn = Distributions(*distributions)
+    words = row_words(int(drawn.chains), int(drawn.depth))
+    return index.new_empty((len(views) * index.shape[0], words), dtype=torch.int32)
 
 
 @torch.library.register_fake("prime_dali::reserve")
@@ -65,12 +76,14 @@ def _reserve_fake(counter: torch.Tensor, images: int) -> torch.Tensor:
 
 @torch.library.register_fake("prime_dali::apply")
 def _apply_fake(
-    images: torch.Tensor, plan: torch.Tensor, flip: torch.Tensor | None, shape: list[int], out_dtype: torch.dtype,
-    mean: list[float], scale: list[float], channels_last: bool,
+    images: torch.Tensor, plan: torch.Tensor, flip: torch.Tensor | None, plan_shape: list[int],
+    out_dtype: torch.dtype, mean: list[float], scale: list[float], channels_last: bool,
 ) -> torch.Tensor:  # fmt: skip
     _expect(images.dim() == 4 and images.shape[1] == 3, "prime_dali: expected images: [N, 3, H, W]")
-    _expect(len(shape) == 5, "plan_shape: expected 5 numbers")
-    words = row_words(shape[0], shape[1])
+    expected = len(PlanShape._fields)
+    _expect(len(plan_shape) == expected, f"plan_shape: expected {expected} numbers")
+    shape = PlanShape(*plan_shape)
+    words = row_words(shape.chains, shape.depth)
     _expect(
         plan.dtype == torch.int32 and plan.dim() == 2 and plan.shape[1] == words,
         "prime_dali: expected plan: int32 [R, words of a row]",
@@ -136,7 +149,13 @@ def sample(
         epoch = torch.full((), _arguments.epoch(epoch), dtype=torch.int64, device=index.device)
     views = _arguments.views(view)
     rows = torch.ops.prime_dali.sample(
-        index.contiguous(), epoch.contiguous(), height, width, _arguments.seed(seed), views, config.law()
+        index.contiguous(),
+        epoch.contiguous(),
+        height,
+        width,
+        _arguments.seed(seed),
+        views,
+        list(config.distributions()),
     )
     return Plan.of(config, rows, (height, width), len(views))
 
@@ -158,11 +177,11 @@ def apply(
             bfloat16 or float32 in [0, 1], to which values up to 1/512 outside are clamped; H and W from 8 to 4096.
         plan: From :func:`prime_dali.sample`, on the same device, for N images of this size.
         out_dtype: One of the input dtypes. None: the dtype of ``images``, or float32 where uint8 images are
-            normalised. uint8 is rounded to nearest.
+            normalized. uint8 is rounded to nearest.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
         channels_last: Memory format of the output. None: that of ``images``.
         flip: bool ``[N]`` on the same device: True mirrors all outputs of this image left to right. As PRIME knows no
-            left and right, the law is that of flipping before.
+            left and right, the distribution is that of flipping before.
 
     Returns:
         ``[views * N, 3, H, W]`` (or ``[3, H, W]``) on the same device; for CUDA, on the current stream.
@@ -223,7 +242,7 @@ def apply_batch(
         flip = flip.contiguous()
     try:
         return torch.ops.prime_dali.apply(
-            batch, plan.rows.contiguous(), flip, plan.shape, dtype, means, scales, channels_last
+            batch, plan.rows.contiguous(), flip, list(plan.shape), dtype, means, scales, channels_last
         )
     except RuntimeError as error:  # the stable ABI passes no exception types on
         if "prime_dali: out of memory" not in str(error):
@@ -261,11 +280,11 @@ def check_dtype(argument: str, dtype: Any) -> None:
 def output_format(
     dtype: torch.dtype, out_dtype: torch.dtype | None, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> tuple[torch.dtype, list[float], list[float]]:
-    """``(dtype, mean, 1 / std)`` of the output, checked; empty lists where nothing is normalised."""
+    """``(dtype, mean, 1 / std)`` of the output, checked; empty lists where nothing is normalized."""
     means, scales = _arguments.normalization(mean, std)
     if out_dtype is None:
         out_dtype = torch.float32 if means and dtype == torch.uint8 else dtype
     check_dtype("out_dtype", out_dtype)
     if means and out_dtype == torch.uint8:
-        raise ValueError("out_dtype: expected a floating dtype for normalised images, got torch.uint8")
+        raise ValueError("out_dtype: expected a floating dtype for normalized images, got torch.uint8")
     return out_dtype, means, scales

@@ -56,7 +56,7 @@ def plugin(cache: None) -> Path:
 
 @pytest.fixture(scope="session")
 def cuda(shared: Path) -> Any:
-    """``prime_dali._arrays_cuda`` for host memory: the CUDA sources, compiled for the CPU."""
+    """``prime_dali._arrays`` for host memory: the CUDA sources, compiled for the CPU."""
     try:
         return emulated_cuda.load(shared / "cuda_on_cpu")
     except ImportError as missing:

@@ -13,26 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from prime_dali import Plan, PrimeConfig, arrays
+from prime_dali import Plan, PrimeConfig
 from prime_dali.plan import row_words
 
 ROOT = Path(__file__).parent.parent
 
 
 def load(folder: Path) -> Any:
-    """``prime_dali._arrays_cuda`` for host memory, compiled in ``folder`` unless another process has done that there.
+    """``prime_dali._arrays`` with CUDA for host memory, compiled in ``folder`` unless another process has done that there.
 
     Raises:
         ImportError: There is no pybind11 or no C++ compiler.
         RuntimeError: The sources do not compile; the message ends with what the compiler says.
     """
-    target = folder / f"_arrays_cuda{sysconfig.get_config_var('EXT_SUFFIX')}"
+    target = folder / f"_arrays{sysconfig.get_config_var('EXT_SUFFIX')}"
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
             _compile(folder, target)
-    spec = importlib.util.spec_from_file_location("_arrays_cuda", target)
+    spec = importlib.util.spec_from_file_location("_arrays", target)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -47,13 +47,14 @@ def _compile(folder: Path, target: Path) -> None:
         raise ImportError("compiling needs a C++ compiler")
     shutil.copytree(ROOT / "csrc", folder / "csrc", dirs_exist_ok=True)
     shutil.copy(ROOT / "tests/cuda_on_cpu/device.cuh", folder / "csrc/cuda/device.cuh")
-    sources = [folder / "csrc/arrays/module_cuda.cpp"]
+    shutil.copy(ROOT / "tests/cuda_on_cpu/without_cpu.cpp", folder / "csrc")
+    sources = [folder / "csrc" / name for name in ("bindings/arrays/module.cpp", "interface.cpp", "without_cpu.cpp")]
     for source in sorted((folder / "csrc/cuda").glob("*.cu")):
         sources.append(source.with_suffix(".cpp"))
         source.rename(sources[-1])
     flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-march=native", "-ffp-contract=off", "-fvisibility=hidden"]
     names = ['-DPRIME_CUDA_VERSION="none"', '-DPRIME_CUDA_ARCHITECTURES="none"']
-    includes = [ROOT / "tests/cuda_on_cpu", pybind11.get_include(), sysconfig.get_path("include")]
+    includes = [ROOT / "tests/cuda_on_cpu", folder / "csrc", pybind11.get_include(), sysconfig.get_path("include")]
     command = [compiler, *flags, *names, "-include", "cuda_fp16.h", *(f"-I{i}" for i in includes)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda source: _run(*command, "-c", source, "-o", source.with_suffix(".o")), sources))
@@ -81,20 +82,16 @@ def apply(
         out = np.full((shape[0], height, width, 3), 77, out_dtype).transpose(0, 3, 1, 2)  # 77: not written
     else:
         out = np.full(shape, 77, out_dtype)
-    arguments = arrays._apply_arguments(images, "NCHW", out, "NCHW", plan, rows, flip, mean, scale)
-    size = workspace if isinstance(workspace, int) else int(cuda.workspace_bytes(arguments) * (workspace or 1))
+    call = cuda.Apply(images, rows, plan.shape, out, flip, mean, scale)
+    size = workspace if isinstance(workspace, int) else int(call.workspace_bytes() * (workspace or 1))
     memory = np.full(size + 256, 0xFF, np.uint8)  # NaN, should anything be read before it is written
-    address = memory.ctypes.data + -memory.ctypes.data % 256  # allocators of GPU memory align
-    cuda.apply({**arguments, "workspace": address, "workspace_bytes": size, "stream": 0})
+    start = -memory.ctypes.data % 256  # allocators of GPU memory align
+    call.cuda(memory[start : start + size], 0)
     return out
 
 
 def sample(cuda: Any, config: PrimeConfig, index: np.ndarray, size: tuple[int, int], seed: int) -> np.ndarray:
     """Rows of the plan that ``prime_dali.sample(config, index, size=size, seed=seed)`` draws, drawn by CUDA."""
-    epoch = np.zeros((), np.int64)
     rows = np.empty((len(index), row_words(config.chains, config.depth)), np.int32)
-    cuda.sample({
-        "law": config.law(*size), "views": [0], "seed": seed, "images": len(index), "index": index.ctypes.data,
-        "epoch": epoch.ctypes.data, "epoch_step": 0, "plan": rows.ctypes.data, "stream": 0,
-    })  # fmt: skip
+    cuda.Sample(config.distributions(*size), [0], seed, index, np.zeros(1, np.int64), rows).cuda(0)
     return rows

@@ -64,7 +64,7 @@ def configs(draw: st.DrawFn) -> PrimeConfig:
         noise_std=draw(noise),
         include_identity=draw(flag),
         random_depth=draw(flag),
-        spatial_law=draw(st.sampled_from((None, "uniform", "arcsine"))),
+        spatial_distribution=draw(st.sampled_from((None, "uniform", "arcsine"))),
         blend=draw(st.sampled_from((None, "dirichlet", "beta", "none"))),
     )
 

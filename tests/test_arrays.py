@@ -1,4 +1,4 @@
-"""The array door: layouts, DLPack, bfloat16, CuPy, and no torch."""
+"""The array interface: layouts, DLPack, bfloat16, CuPy, and no torch."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def test_cupy(device: str) -> None:
 @pytest.mark.parametrize(("program", "message"), [
     ("sys.modules['nvidia.dali'] = None; import prime_dali.dali", "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]'"),
     ("sys.modules['cupy'] = None; from prime_dali import arrays; arrays.require_cuda('images')", "images is in CUDA memory and CuPy is not installed"),
-    ("sys.modules['prime_dali._arrays_cuda'] = None; from prime_dali import arrays; arrays._cuda()", "prime_dali was built without CUDA; see prime-dali doctor"),
+    ("sys.modules['torch'] = None; import prime_dali; prime_dali.PRIME", "prime_dali.PRIME needs torch (import of torch halted; None in sys.modules): pip install 'prime-dali[torch]'"),
+    ("from prime_dali import _arrays, arrays; _arrays.cuda = None; arrays._require_cuda_build()", "prime_dali was built without CUDA; see prime-dali doctor"),
 ])  # fmt: skip
 def test_what_is_missing_is_named(program: str, message: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"import sys; {program}"], capture_output=True, text=True, check=False)

@@ -53,7 +53,16 @@ def test_build_without_cuda(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "warning:" not in done.stdout
     built = {p.name.split(".")[0] for p in (tmp_path / "lib").rglob("*.so")}
-    assert built == {"_arrays", "_torch"}
+    assert built == {"libprime_dali", "_arrays", "_torch"}
+    [core] = (tmp_path / "lib").rglob("libprime_dali.so")
+    exported = subprocess.run(["nm", "-D", "--defined-only", core], capture_output=True, text=True, check=True).stdout
+    assert {line.split()[2].partition("_")[0] for line in exported.splitlines()} == {"prime"}
+    # Loading runs nothing that was compiled for more than the processor may have: there are no static constructors.
+    for compiled in (tmp_path / "temp").rglob("cpu/*.o"):
+        assert (
+            ".init_array"
+            not in subprocess.run(["objdump", "-h", compiled], capture_output=True, text=True, check=True).stdout
+        )
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +78,19 @@ def script() -> ModuleType:
         patch.setitem(sys.modules, spec.name, module)  # dataclasses look there
         spec.loader.exec_module(module)
     return module
+
+
+def test_torch_is_optional(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its CUDA: one core and one module serve without both."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert script.find_torch() is None
+    cuda = script.Cuda("nvcc", tmp_path, "13.0", ("90",))
+    assert script.libraries(None, None) == script.libraries(cuda, None) == ["libprime_dali", "_arrays"]
+    assert script.libraries(cuda, tmp_path) == ["libprime_dali", "_arrays", "_torch"]
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libtorch_cuda.so").touch()
+    assert script.libraries(None, tmp_path) == ["libprime_dali", "_arrays", "_torch"]
+    assert script.libraries(cuda, tmp_path) == ["libprime_dali", "_arrays", "_torch", "_torch_cuda"]
 
 
 def test_architectures_are_sorted(script: ModuleType) -> None:

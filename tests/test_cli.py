@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,17 +28,30 @@ def photos(tmp_path: Path) -> Path:
 def test_doctor(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out
-    for part in ("CPU back end", "CUDA back end", "GPU", "torch door", "CuPy", "DALI", "DALI on the GPU"):
+    for part in ("CPU back end", "CUDA back end", "GPU", "torch interface", "CuPy", "DALI", "DALI on the GPU"):
         assert part in out
 
 
 def test_doctor_of_a_build_without_cuda_and_torch() -> None:
-    program = "import sys; sys.modules.update(dict.fromkeys(['torch', 'cupy', 'prime_dali._arrays_cuda'])); "
-    program += "from prime_dali.cli import main; main(['doctor'])"
+    program = "import sys; sys.modules.update(dict.fromkeys(['torch', 'cupy'])); "
+    program += "from prime_dali import _arrays; _arrays.cuda = None; from prime_dali.cli import main; main(['doctor'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "[--] CUDA back end: not built" in done.stdout
-    assert "[--] torch door: torch is not installed" in done.stdout
-    assert "to get it: pip install 'torch>=2.10'" in done.stdout
+    assert "[--] torch interface: torch is not installed" in done.stdout
+    assert "to get it: pip install 'prime-dali[torch]'" in done.stdout
+
+
+def test_a_command_that_needs_torch_says_how_to_get_it() -> None:
+    program = "import sys; sys.modules['torch'] = None; from prime_dali.cli import main; sys.exit(main(['evaluate']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"prime-dali evaluate: .*: pip install 'prime-dali\[torch\]'\n", done.stderr), done.stderr
+
+
+def test_an_old_option_says_its_new_name(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["gallery", "photos", "--law", "uniform"])
+    assert "--law: is called --spatial-distribution now" in capsys.readouterr().err
 
 
 def test_demo(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from conftest import make_images
 
 import prime_dali
-from prime_dali import _arrays, arrays, config, plan, preset
+from prime_dali import _arrays, config, plan, preset
 
 SIZE = (16, 20)
 IMAGES = make_images(2, *SIZE).numpy()
@@ -17,112 +18,137 @@ INDEX, EPOCH = np.arange(2), np.zeros(2, np.int64)
 DRAWN = prime_dali.sample("cifar", INDEX, size=SIZE, view=(0, 1))
 OUT = np.empty((4, 3, *SIZE), np.float32)
 ROWS = np.empty_like(DRAWN.rows)
-FIELDS = ["height", "width", "chains", "depth", "spectral", "spatial", "color", "noise", "identity", "random_depth", "blend",
-          "arcsine", "alpha", "spectral_std_max", "spatial_cut", "spatial_cut_max", "color_variance_max", "color_cut",
-          "color_cut_max", "color_band", "noise_std"]  # fmt: skip
+
+
+def as_if(array: np.ndarray, **changes: Any) -> Any:
+    """An object that describes itself as this array does, but for some of it."""
+    return SimpleNamespace(__array_interface__={**array.__array_interface__, "strides": array.strides, **changes})
+
+
+def at(array: np.ndarray, address: int) -> Any:
+    return as_if(array, data=(address, False))
 
 
 def sample_arguments() -> dict[str, Any]:
     return {
-        "law": preset("cifar").law(*SIZE), "views": [0, 1], "seed": 0, "images": 2, "index": INDEX.ctypes.data,
-        "epoch": EPOCH.ctypes.data, "epoch_step": 1, "plan": ROWS.ctypes.data, "stream": 0,
+        "distributions": preset("cifar").distributions(*SIZE), "views": [0, 1], "seed": 0, "index": INDEX,
+        "epoch": EPOCH, "plan": ROWS,
     }  # fmt: skip
 
 
 def apply_arguments() -> dict[str, Any]:
-    arguments = arrays._apply_arguments(IMAGES, "NCHW", OUT, "NCHW", DRAWN, DRAWN.rows, None, [], [])
-    return {**arguments, "threads": 1, "workspace": 0, "workspace_bytes": 0, "stream": 0}
+    return {
+        "images": IMAGES, "plan": DRAWN.rows, "plan_shape": DRAWN.shape, "out": OUT, "flip": None, "mean": [],
+        "scale": [],
+    }  # fmt: skip
 
 
-def law(**changes: float) -> dict[str, Any]:
-    numbers = preset("cifar").law(*SIZE)
-    for name, value in changes.items():
-        numbers[FIELDS.index(name)] = value
-    return {"law": numbers}
+def drawn(**changes: float) -> dict[str, Any]:
+    return {"distributions": preset("cifar").distributions(*SIZE)._replace(**changes)}
 
 
 BAD_SAMPLES = [
-    *((law(chains=n), "law: chains: expected 1 to 255") for n in (0, -3, 256, 1e30, float("nan"))),
-    (law(chains=2.5), "law: chains: expected a whole number, got 2.5"),
-    (law(depth=1e9), "law: depth: expected 1 to 255"),
-    (law(spatial=7), "law: spatial: expected 0 to 1"),
-    (law(blend=3), "law: blend: expected 0 to 2"),
-    (law(alpha=1e300), r"law: alpha: expected 0 to 1e\+06"),
-    (law(spectral_std_max=float("inf")), "law: spectral_std_max: expected 0 to"),
-    (law(color_variance_max=-1), "law: color_variance_max: expected 0 to"),
-    (law(spatial_cut=1), "law: spatial_cut: expected 0 or 2 to 4094, got 1"),
-    (law(spatial_cut_max=2), "law: spatial_cut_max: expected 3 to 4094"),
-    (law(color_cut_max=0), "law: color_cut_max: expected 1 to 1024"),
-    (law(color_band=2000), "law: color_band: expected 0 to 1024"),
-    (law(height=0), "height: expected 8 to 4096"),
-    ({"law": [1.0] * 20}, "law: expected 21 numbers, got 20"),
+    *((drawn(chains=n), "distributions: chains: expected 1 to 255") for n in (0, -3, 256, 1e30, float("nan"))),
+    (drawn(chains=2.5), "distributions: chains: expected a whole number, got 2.5"),
+    (drawn(depth=1e9), "distributions: depth: expected 1 to 255"),
+    (drawn(spatial=7), "distributions: spatial: expected 0 to 1"),
+    (drawn(blend=3), "distributions: blend: expected 0 to 2"),
+    (drawn(alpha=1e300), r"distributions: alpha: expected 0 to 1e\+06"),
+    (drawn(spectral_std_max=float("inf")), "distributions: spectral_std_max: expected 0 to"),
+    (drawn(color_variance_max=-1), "distributions: color_variance_max: expected 0 to"),
+    (drawn(spatial_cut=1), "distributions: spatial_cut: expected 0 or 2 to 4094, got 1"),
+    (drawn(spatial_cut_max=2), "distributions: spatial_cut_max: expected 3 to 4094"),
+    (drawn(color_cut_max=0), "distributions: color_cut_max: expected 1 to 1024"),
+    (drawn(color_band=2000), "distributions: color_band: expected 0 to 1024"),
+    (drawn(height=0), "height: expected 8 to 4096"),
+    ({"distributions": [1.0] * 20}, "distributions: expected 21 numbers, got 20"),
     ({"views": []}, "views: expected 1 to 16, got 0"),
     ({"views": [0] * 17}, "views: expected 1 to 16, got 17"),
     ({"views": [-2]}, "view: expected -1 to 4294967295, got -2"),
-    ({"images": -1}, "images: expected 0 to"),
-    ({"images": 2**62}, "images: expected 0 to"),
-    ({"epoch_step": 8}, "epoch_step: expected 0 to 1, got 8"),
-    ({"index": 0}, "index: expected an address"),
-    ({"epoch": EPOCH.ctypes.data + 1}, "epoch: expected an address that is a multiple of 8"),
-    ({"plan": 0}, "plan: expected an address"),
+    *(({"index": as_if(INDEX, shape=(n,))}, "epoch: expected 1 or") for n in (-1, 2**62)),
+    *(({"index": as_if(INDEX, shape=(n,)), "epoch": EPOCH[:1]}, "images: expected 0 to") for n in (-1, 2**62)),
+    ({"epoch": np.zeros(3, np.int64)}, "epoch: expected 1 or 2 numbers, got 3"),
+    ({"index": INDEX.astype(np.int32)}, "index: expected i8 of 1 dimensions, got i4 of 1"),
+    ({"index": INDEX[::-1]}, "index: expected a contiguous array"),
+    ({"index": at(INDEX, 0)}, "index: expected an address"),
+    ({"epoch": at(EPOCH, EPOCH.ctypes.data + 1)}, "epoch: expected an address that is a multiple of 8"),
+    ({"plan": at(ROWS, 0)}, "plan: expected an address"),
+    ({"plan": ROWS[:3]}, "plan: expected 4 rows of .* words, got 3 of"),
+    ({"plan": as_if(ROWS, data=(ROWS.ctypes.data, True))}, "plan: expected an array that can be written"),
 ]
 BAD_APPLIES = [
-    *(({"shape": [n, 3, 3, 100, 10]}, "chains: expected 1 to 255") for n in (0, -1, 256, 2**32 + 3)),
-    ({"shape": [3, 0, 3, 100, 10]}, "depth: expected 1 to 255, got 0"),
-    *(({"shape": [3, 3, n, 100, 10]}, "filter_size: expected 1 to 31") for n in (0, 40000)),
-    ({"shape": [3, 3, 4, 100, 10]}, "filter_size: expected an odd number, got 4"),
-    ({"shape": [3, 3, 3, 2**31 - 1, 10]}, "max_cut: expected 0 to 4094"),
-    ({"shape": [3, 3, 3, 100, -1]}, "max_band: expected 0 to 1024"),
-    ({"shape": [3, 3, 3]}, "plan_shape: expected 5 numbers, got 3"),
-    ({"height": 4097}, "height: expected 8 to 4096"),
-    ({"width": 2**32 + 20}, "width: expected 8 to 4096"),
-    ({"rows": 3}, "plan: expected 1 to 16 rows for each of 2 images, got 3 rows"),
-    ({"images": 0}, "plan: expected 1 to 16 rows for each of 0 images, got 4 rows"),
-    ({"rows": 34}, "plan: expected 1 to 16 rows for each of 2 images, got 34 rows"),
-    ({"rows": 0}, "plan: expected 1 to 16 rows for each of 2 images, got 0 rows"),
-    ({"in_type": 9}, "images: expected type 0 to 3, got 9"),
-    ({"out_type": -1}, "out: expected type 0 to 3, got -1"),
-    ({"in": 0}, "images: expected an address"),
-    ({"in": IMAGES.ctypes.data + 1}, "images: expected an address that is a multiple of 4"),
-    ({"in_strides": [2**62, 1, 1, 1]}, "images: expected strides of a possible array"),
-    ({"out_strides": [1, 1, 1]}, "out_strides: expected four strides, got 3"),
+    *(({"plan_shape": [n, 3, 3, 100, 10]}, "chains: expected 1 to 255") for n in (0, -1, 256, 2**32 + 3)),
+    ({"plan_shape": [3, 0, 3, 100, 10]}, "depth: expected 1 to 255, got 0"),
+    *(({"plan_shape": [3, 3, n, 100, 10]}, "filter_size: expected 1 to 31") for n in (0, 40000)),
+    ({"plan_shape": [3, 3, 4, 100, 10]}, "filter_size: expected an odd number, got 4"),
+    ({"plan_shape": [3, 3, 3, 2**31 - 1, 10]}, "max_cut: expected 0 to 4094"),
+    ({"plan_shape": [3, 3, 3, 100, -1]}, "max_band: expected 0 to 1024"),
+    ({"plan_shape": [3, 3, 3]}, "plan_shape: expected 5 numbers, got 3"),
+    ({"plan_shape": [2, 3, 3, 100, 10]}, "plan: expected rows of 31 words, got 44"),
+    ({"images": as_if(IMAGES, shape=(2, 3, 4097, 20))}, "height: expected 8 to 4096"),
+    ({"images": as_if(IMAGES, shape=(2, 3, 16, 2**32 + 20))}, "width: expected 8 to 4096"),
+    ({"images": IMAGES[:, :2]}, r"images: expected \[N, 3, H, W\]"),
+    ({"out": OUT[..., :-1]}, "out: expected 4 images of 16 x 20, got 4 of 16 x 19"),
+    ({"plan": DRAWN.rows[:3], "out": OUT[:3]}, "plan: expected 1 to 16 rows for each of 2 images, got 3 rows"),
+    ({"images": IMAGES[:0]}, "plan: expected 1 to 16 rows for each of 0 images, got 4 rows"),
+    ({"plan": DRAWN.rows[[0] * 34], "out": as_if(OUT, shape=(34, *OUT.shape[1:]))},
+     "plan: expected 1 to 16 rows for each of 2 images, got 34 rows"),
+    ({"plan": DRAWN.rows[:0], "out": OUT[:0]}, "plan: expected 1 to 16 rows for each of 2 images, got 0 rows"),
+    ({"images": as_if(IMAGES, typestr="<i4")}, "images: expected uint8, float16, bfloat16 .* or float32, got i4"),
+    ({"out": as_if(OUT, typestr=">f4")}, "out: expected elements in native byte order, got >f4"),
+    ({"out": as_if(OUT, typestr="<U16")}, "out: expected elements of 1 to 8 bytes, got U16"),
+    ({"images": at(IMAGES, 0)}, "images: expected an address"),
+    ({"images": at(IMAGES, IMAGES.ctypes.data + 1)}, "images: expected an address that is a multiple of 4"),
+    ({"images": as_if(IMAGES, typestr="|u1", strides=(2**62, 1, 1, 1))}, "images: expected strides of a possible array"),
+    ({"images": as_if(IMAGES, strides=(4, 4, 4, 2))}, "images: expected strides of whole elements, got one of 2 bytes"),
+    ({"out": as_if(OUT, strides=(4, 4, 4))}, "out: expected 4 strides, got 3"),
+    ({"out": as_if(OUT, data=(OUT.ctypes.data, True))}, "out: expected an array that can be written"),
+    ({"flip": np.zeros(3, bool)}, "flip: expected 2 values, got 3"),
     ({"mean": [0.5], "scale": []}, "mean, std: expected three numbers each, or none, got 1 and 0"),
     ({"mean": [1e300] * 3, "scale": [1.0] * 3}, "mean, std: expected what float32 holds"),
     ({"mean": [0.0] * 3, "scale": [float("nan")] * 3}, "mean, std: expected what float32 holds"),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "message"), BAD_SAMPLES)
+BAD_EPOCH = ({"epoch": EPOCH - 1}, "epoch: expected 0 to 4294967295, got -1")  # a GPU waits for no look at it
+
+
+@pytest.mark.parametrize(("changes", "message"), [*BAD_SAMPLES, BAD_EPOCH])
 def test_sample(changes: dict[str, Any], message: str) -> None:
-    _arrays.sample(sample_arguments())
+    _arrays.Sample(**sample_arguments()).cpu()
     assert np.array_equal(ROWS, DRAWN.rows)
     with pytest.raises(ValueError, match=message):
-        _arrays.sample({**sample_arguments(), **changes})
+        _arrays.Sample(**{**sample_arguments(), **changes}).cpu()
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD_APPLIES)
 def test_apply(changes: dict[str, Any], message: str) -> None:
-    _arrays.apply(apply_arguments())
+    _arrays.Apply(**apply_arguments()).cpu(1)
     with pytest.raises(ValueError, match=message):
-        _arrays.apply({**apply_arguments(), **changes})
+        _arrays.Apply(**{**apply_arguments(), **changes}).cpu(1)
+
+
+def test_the_named_numbers_are_those_of_the_core() -> None:
+    """In its order: the core gets them as numbers alone."""
+    assert list(config.Distributions._fields) == _arrays.distributions_fields
+    assert list(config.PlanShape._fields) == _arrays.plan_shape_fields
 
 
 def test_the_limits_are_those_of_python() -> None:
     limits = {"chains": config.MAX_CHAINS, "depth": config.MAX_DEPTH, "filter_size": config.MAX_FILTER_SIZE,
               "max_cut": config.MAX_SPATIAL_CUT, "max_band": config.MAX_COLOR_CUT}  # fmt: skip
-    for at, (name, most) in enumerate(limits.items()):
-        shape = DRAWN.shape
-        shape[at] = most + 2
+    for field, (name, most) in zip(DRAWN.shape._fields, limits.items(), strict=True):
+        shape = DRAWN.shape._replace(**{field: most + 2})
         with pytest.raises(ValueError, match=f"{name}: expected . to {most}, got {most + 2}"):
-            _arrays.check_rows({"plan": 0, "rows": 0, "shape": shape})
-        shape[at] = most
-        _arrays.check_rows({"plan": 0, "rows": 0, "shape": shape})
+            _arrays.validate(DRAWN.rows[:0], shape)
+        shape = shape._replace(**{field: most})
+        _arrays.validate(np.empty((0, plan.row_words(shape.chains, shape.depth)), np.int32), shape)
     for value in (config.MAX_AMPLITUDE, np.nextafter(config.MAX_AMPLITUDE, np.inf)):
         if value == config.MAX_AMPLITUDE:
-            _arrays.sample({**sample_arguments(), **law(alpha=value)})
+            _arrays.Sample(**{**sample_arguments(), **drawn(alpha=value)}).cpu()
             continue
-        with pytest.raises(ValueError, match="law: alpha"):
-            _arrays.sample({**sample_arguments(), **law(alpha=value)})
+        with pytest.raises(ValueError, match="distributions: alpha"):
+            _arrays.Sample(**{**sample_arguments(), **drawn(alpha=value)}).cpu()
     strongest = plan.Plan.build([[[("spectral", plan.MAX_STRENGTH)]]], size=SIZE)
     strongest.strength[:] *= 1.1
     with pytest.raises(ValueError, match="a strength of 0 to 1e"):

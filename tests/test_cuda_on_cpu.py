@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import count_beyond, make_images
 from emulated_cuda import apply
-from test_core_checks import BAD_APPLIES, BAD_SAMPLES, apply_arguments, sample_arguments
+from test_core_checks import BAD_APPLIES, BAD_SAMPLES, OUT, apply_arguments, as_if, sample_arguments
 from test_primitives import (
     DRIFT,
     EIGHT_BIT,
@@ -286,23 +286,22 @@ def test_the_result_of_every_call_of_cuda_is_looked_at(cuda: Any) -> None:
 
 
 def draw(cuda: Any, rows: np.ndarray, index: np.ndarray, size: tuple[int, int], views: list[int]) -> None:
-    epoch = np.zeros((), np.int64)
-    cuda.sample({
-        "law": preset("imagenet").law(*size), "views": views, "seed": 5, "images": len(index),
-        "index": index.ctypes.data, "epoch": epoch.ctypes.data, "epoch_step": 0, "plan": rows.ctypes.data, "stream": 0,
-    })  # fmt: skip
+    distributions = preset("imagenet").distributions(*size)
+    cuda.Sample(distributions, views, 5, index, np.zeros(1, np.int64), rows).cuda(0)
 
 
 def test_the_core_checks_what_it_is_given(cuda: Any) -> None:
     for changes, message in BAD_SAMPLES:
         with pytest.raises(ValueError, match=message):
-            cuda.sample({**sample_arguments(), **changes})
+            cuda.Sample(**{**sample_arguments(), **changes}).cuda(0)
     for changes, message in BAD_APPLIES:
-        for function in (cuda.workspace_bytes, cuda.apply):
+        for run in (cuda.Apply.workspace_bytes, lambda call: call.cuda(np.empty(0, np.uint8), 0)):
             with pytest.raises(ValueError, match=message):
-                function({**apply_arguments(), **changes})
+                run(cuda.Apply(**{**apply_arguments(), **changes}))
     with pytest.raises(ValueError, match="workspace: expected an address"):
-        cuda.apply({**apply_arguments(), "workspace_bytes": 2**30})
+        cuda.Apply(**apply_arguments()).cuda(
+            as_if(OUT, typestr="|u1", shape=(2**30,), strides=None, data=(0, False)), 0
+        )
 
 
 def test_sample_draws_the_plan_of_the_cpu(cuda: Any) -> None:

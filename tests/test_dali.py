@@ -287,19 +287,19 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
         ({"epoch": -1}, "epoch: expected 0 to 4294967295, got -1"),
         ({"epoch": 2**32}, "epoch: expected 0 to 4294967295, got 4294967296"),
         ({"view": [-2]}, "view: expected -1 .* got -2"),
-        ({"law": [1.0]}, "law: expected 21 numbers"),
-        ({"law": [1e30] * 21}, "law: chains: expected 1 to 255, got 1e\\+30"),
+        ({"distributions": [1.0]}, "distributions: expected 21 numbers"),
+        ({"distributions": [1e30] * 21}, "distributions: chains: expected 1 to 255, got 1e\\+30"),
         ({"plan_shape": [1]}, "plan_shape: expected 5 numbers"),
         *(
             ({"plan_shape": shape}, message)
             for shape, message in (
                 (
                     [2, 3, 3, 500, 20],
-                    "law, plan_shape: expected those of one configuration, got a law of 3 chains of depth 3",
+                    "distributions, plan_shape: expected those of one configuration, got distributions of 3 chains",
                 ),
-                ([3, 2, 3, 500, 20], "law, plan_shape: expected those of one configuration"),
-                ([3, 3, 3, 499, 20], "law, plan_shape: expected those of one configuration"),
-                ([3, 3, 3, 500, 19], "law, plan_shape: expected those of one configuration"),
+                ([3, 2, 3, 500, 20], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 499, 20], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 500, 19], "distributions, plan_shape: expected those of one configuration"),
                 ([3, 3, 0, 500, 20], "filter_size: expected 1 to 31, got 0"),
                 ([3, 3, 3, 5000, 20], "max_cut: expected 0 to 4094, got 5000"),
             )
@@ -321,12 +321,12 @@ def test_the_native_operator_in_dynamic_mode(plugin: Path) -> None:
         import nvidia.dali.experimental.dynamic as ndd
         images = np.random.default_rng(0).integers(0, 256, (4, 24, 40, 3), dtype=np.uint8)
         batch, index = ndd.as_batch(list(images), layout="HWC"), ndd.as_batch([np.int64(i) for i in range(4)])
-        law = prime_dali.dali.arguments("imagenet")
-        out = ndd.prime.augment(batch, index=index, key=5, **law)
+        drawn = prime_dali.dali.arguments("imagenet")
+        out = ndd.prime.augment(batch, index=index, key=5, **drawn)
         plan = prime_dali.sample("imagenet", np.arange(4), size=(24, 40), seed=5)
         expected = prime_dali.arrays.apply(images, plan, layout="NHWC")
         assert np.array_equal(np.stack([np.array(tensor) for tensor in out.tensors]), expected)
-        draws = [np.stack([np.array(t) for t in ndd.prime.augment(batch, rng=rng, **law).tensors])
+        draws = [np.stack([np.array(t) for t in ndd.prime.augment(batch, rng=rng, **drawn).tensors])
                  for rng in (ndd.random.RNG(1), ndd.random.RNG(1), ndd.random.RNG(2))]
         assert np.array_equal(draws[0], draws[1]) and not np.array_equal(draws[0], draws[2])
     """
@@ -361,7 +361,7 @@ def test_alpha_of_each_image(device: str, plugin: Path) -> None:
     ("dali.load_plugin('none.so')", "FileNotFoundError: path: expected a plugin library, found no file at .*/none.so"),
     ("open('text.so', 'w').write('no library'); dali.load_plugin('text.so')",
      "ImportError: .*/text.so is no plugin for DALI .*; build it with `prime-dali build-dali-plugin`"),
-    ("arrays.functions = lambda: {'size': 1}; dali.load_plugin()",
+    ("arrays.interface = 1; dali.load_plugin()",
      "ImportError: .* was built for another version of prime-dali; build it with `prime-dali build-dali-plugin`"),
     ("dali.load_plugin(); dali.load_plugin(); open('other.so', 'w'); dali.load_plugin('other.so')",
      "RuntimeError: path: the plugin .* has been loaded, and DALI cannot take another"),

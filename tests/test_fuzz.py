@@ -176,7 +176,7 @@ CONFIG = {
     "spatial_cut_max": not_in(3, 4094), "spatial_cut": not_in(2, 4094), "color_variance_max": NO_AMPLITUDE,
     "color_cut_max": not_in(1, 1024), "color_cut": not_in(1, 1024), "color_band": not_in(1, 1024),
     "noise_std": NO_AMPLITUDE, "include_identity": NO_FLAG, "random_depth": NO_FLAG,
-    "spatial_law": WORDS | NO_NAME, "blend": WORDS | NO_NAME,
+    "spatial_distribution": WORDS | NO_NAME, "blend": WORDS | NO_NAME,
 }  # fmt: skip
 SAMPLE = {
     "config": NO_CONFIG, "index": NO_INDEX, "size": NO_SIZE, "seed": not_in(-(2**63), 2**63 - 1), "epoch": NO_EPOCH,
@@ -348,10 +348,10 @@ NUMBER = st.floats() | st.integers(-(2**31), 2**31 - 1) | st.sampled_from((0, 1,
 def test_operators_called_directly_check_what_they_get() -> None:
     """torch's operators without the Python that checks their arguments: an error, or a result, and no crash."""
     rows = torch.from_numpy(ROWS.rows)
-    law = list(prime_dali.preset("cifar").law(*SIZE))
+    drawn = list(prime_dali.preset("cifar").distributions(*SIZE))
 
     def check(shape: list[tuple[int, int]], fields: list[tuple[int, float]], seed: int) -> None:
-        given, edited = list(ROWS.shape), list(law)
+        given, edited = list(ROWS.shape), list(drawn)
         for at, number in shape:
             given[at % len(given)] = number
         for at, number in fields:

@@ -41,6 +41,16 @@ def shifted(array: np.ndarray) -> np.ndarray:
     return values
 
 
+def test_a_field_of_one_record() -> None:
+    """A step from it to the next would be no whole number of elements, but there is no next."""
+    images = make_images(1, 12, 12).numpy()
+    records = np.zeros(1, dtype=[("value", images.dtype, images.shape[1:]), ("label", "u1")])
+    records["value"] = images
+    assert records["value"].strides[0] % images.itemsize
+    plan = prime_dali.sample("cifar", np.arange(1), size=(12, 12))
+    assert np.array_equal(arrays.apply(records["value"], plan), arrays.apply(images, plan))
+
+
 @pytest.mark.parametrize("odd", [packed, shifted])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_elements_that_do_not_lie_at_multiples_of_their_size(dtype: type, odd: Callable) -> None:

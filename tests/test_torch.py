@@ -13,7 +13,7 @@ from conftest import CUDA, make_images
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import prime_dali
-from prime_dali import PRIME, arrays, preset
+from prime_dali import PRIME, preset
 from prime_dali.training.augmix import AugMix
 
 SIZE = (24, 31)
@@ -21,10 +21,10 @@ SIZE = (24, 31)
 
 def test_opcheck_sample(device: str) -> None:
     index = torch.arange(3, device=device)
-    law = preset("cifar").law()
+    distributions = list(preset("cifar").distributions())
     for epoch in (torch.zeros((), dtype=torch.int64, device=device), index):
         for views in ([0], [-1, 0, 1]):
-            torch.library.opcheck(torch.ops.prime_dali.sample.default, (index, epoch, *SIZE, 5, views, law))
+            torch.library.opcheck(torch.ops.prime_dali.sample.default, (index, epoch, *SIZE, 5, views, distributions))
 
 
 def test_opcheck_count(device: str) -> None:
@@ -165,10 +165,10 @@ def test_fake_tensors(dtype: torch.dtype) -> None:
 
 def test_fake_kernels_refuse_what_the_real_ones_refuse() -> None:
     plan = prime_dali.sample("cifar", torch.arange(2), size=SIZE)
-    images, flip, law = make_images(2, *SIZE), torch.zeros(2, dtype=torch.bool), preset("cifar").law()
+    images, flip = make_images(2, *SIZE), torch.zeros(2, dtype=torch.bool)
     good = (images, plan.rows, flip, plan.shape, torch.float32, [], [], False)
     unflipped = (*good[:2], None, *good[3:])
-    numbers = (torch.arange(2), torch.tensor(0), *SIZE, 0, [0], law)
+    numbers = (torch.arange(2), torch.tensor(0), *SIZE, 0, [0], list(preset("cifar").distributions()))
     bad: list[tuple[Any, tuple, int, Any, str]] = [
         (torch.ops.prime_dali.apply, good, 0, images[:, :2], "images: "),
         (torch.ops.prime_dali.apply, good, 0, images[0], "images: "),
@@ -221,10 +221,10 @@ def test_direct_calls_of_the_operators_are_checked_too() -> None:
         apply(images, plan.rows, None, [3, 3], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="flip: contiguous bool"):
         apply(images, plan.rows, torch.zeros(3, dtype=torch.bool), plan.shape, torch.float32, [], [], False)
-    with pytest.raises(ValueError, match="law: expected 21 numbers, got 1"):
+    with pytest.raises(ValueError, match="distributions: expected 21 numbers, got 1"):
         torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), *SIZE, 0, [0], [1.0])
     with pytest.raises(ValueError, match="height: expected 8 to 4096, got 7"):
-        torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), 7, 9, 0, [0], preset("cifar").law())
+        torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), 7, 9, 0, [0], preset("cifar").distributions())
     with pytest.raises(RuntimeError, match=r"counter: int64 \[\]"):
         torch.ops.prime_dali.reserve(torch.zeros(1, dtype=torch.int64), 3)
 
@@ -270,16 +270,14 @@ def test_cuda_graph_with_new_draws_at_each_replay(device: str) -> None:
 def test_batches_that_need_several_chunks(device: str) -> None:
     """A chunk holds at most 65,535 chains, the most blocks that CUDA takes along y (csrc/cuda/workspace.cu): here those of
     218 images, and a batch of 700 is four chunks of 175. The workspace is that of a chunk."""
-    from prime_dali import _arrays_cuda
+    from prime_dali import _arrays
 
     config = preset("cifar").replace(width=100, primitives=("spectral", "color"))
 
     def workspace(count: int) -> int:
         plan = prime_dali.sample(config, np.arange(count), size=(8, 12), view=("clean", 0, 1))
         given, out = np.empty((count, 3, 8, 12), np.uint8), np.empty((3 * count, 3, 8, 12), np.float32)
-        return _arrays_cuda.workspace_bytes(
-            arrays._apply_arguments(given, "NCHW", out, "NCHW", plan, plan.rows, None, (), ())
-        )
+        return _arrays.Apply(given, plan.rows, plan.shape, out, None, (), ()).workspace_bytes()
 
     assert workspace(100) < workspace(175) == workspace(700)
     images, index = make_images(700, 8, 12, torch.uint8).to(device), torch.arange(700, device=device)

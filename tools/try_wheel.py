@@ -28,10 +28,15 @@ exact = prime_dali.reference.apply(images, plan)
 arrays = prime_dali.arrays.apply(images, plan, mean=(0, 0, 0), std=(1, 1, 1))
 assert np.abs(arrays - exact).max() < 1e-3, np.abs(arrays - exact).max()
 said = [f"Python {sys.version.split()[0]}", f"numpy {np.__version__}"]
-if "cu" in name:
-    import prime_dali._arrays_cuda
+assert (prime_dali.arrays._arrays.cuda is not None) == ("+cu" in name), prime_dali.arrays._arrays.cuda
 if sys.argv[1] == "none":
     assert "torch" not in sys.modules
+    try:
+        prime_dali.PRIME
+    except ImportError as error:
+        assert "pip install 'prime-dali[torch]'" in str(error), error
+    else:
+        raise AssertionError("torch is there")
 else:
     import torch
 
@@ -41,7 +46,7 @@ else:
     compiled = torch.compile(augment, fullgraph=True, backend="eager")
     assert np.array_equal(compiled(tensors, torch.arange(8)).numpy(), arrays)
     said += [f"torch {torch.__version__}", "CPU"]
-    if torch.cuda.is_available() and "cu" in name:
+    if torch.cuda.is_available() and "+cu" in name:
         # The kernels have a precision of their own (docs/METHOD.md), which color maps of a chain amplify.
         got = augment.cuda()(tensors.cuda(), torch.arange(8).cuda()).cpu().numpy()
         assert np.abs(got - exact).mean() < 1e-2, np.abs(got - exact).mean()
@@ -82,15 +87,13 @@ def attempt(wheel: Path, torch: str, numpy: str) -> None:
         python = Path(folder, "bin", "python")
         install = [python, "-m", "pip", "install", "--quiet"]
         environment = Path(torch, "bin", "python")
-        if torch == "none":
-            run(*install, numpy)
-        elif environment.exists():  # its packages come after those of the new one
+        if environment.exists():  # its packages come after those of the new one, and its prime-dali, if any, too
             code = "import sysconfig; print(sysconfig.get_path('purelib'))"
             [site] = run(python, "-c", code).stdout.splitlines()
             Path(site, "torch.pth").write_text(run(environment, "-c", code).stdout)
+            run(*install, "--no-deps", "--force-reinstall", wheel.resolve())
         else:
-            run(*install, f"torch=={torch}", numpy)
-        run(*install, "--no-deps", "--force-reinstall", wheel.resolve())
+            run(*install, numpy, wheel.resolve(), *([] if torch == "none" else [f"torch=={torch}"]))
         print(run(python, "-c", CHECK, torch, cwd=folder).stdout, end="", flush=True)
 
 

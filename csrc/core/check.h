@@ -27,7 +27,7 @@ void check_range(const char* name, T value, T low, T high) {
   require(value >= low && value <= high, name, ": expected ", low, " to ", high, ", got ", value);
 }
 
-// A whole number among the fields of a Law.
+// A whole number among the fields of Distributions.
 inline void check_whole(const char* name, double value, int low, int high) {
   check_range<double>(name, value, low, high);
   require(value == std::floor(value), name, ": expected a whole number, got ", value);
@@ -44,35 +44,20 @@ inline void check_address(const char* name, const void* address, uintptr_t align
   require(a != 0 && a % alignment == 0, name, ": expected an address that is a multiple of ", alignment, ", got ", a);
 }
 
-static_assert(kLawFields == 21, "every field of a Law is checked here");
-
 // All but height and width, which fn.prime.augment sets image by image.
-inline void check(const Law& law) {
-  check_whole("law: chains", law.chains, 1, kMaxChains);
-  check_whole("law: depth", law.depth, 1, kMaxDepth);
-  check_whole("law: spectral", law.spectral, 0, 1);
-  check_whole("law: spatial", law.spatial, 0, 1);
-  check_whole("law: color", law.color, 0, 1);
-  check_whole("law: noise", law.noise, 0, 1);
-  check_whole("law: identity", law.identity, 0, 1);
-  check_whole("law: random_depth", law.random_depth, 0, 1);
-  check_whole("law: blend", law.blend, 0, 2);
-  check_whole("law: arcsine", law.arcsine, 0, 1);
-  check_range<double>("law: alpha", law.alpha, 0, kMaxAmplitude);
-  check_range<double>("law: spectral_std_max", law.spectral_std_max, 0, kMaxAmplitude);
-  check_whole("law: spatial_cut", law.spatial_cut, 0, kMaxCut);
-  require(law.spatial_cut != 1, "law: spatial_cut: expected 0 or 2 to ", kMaxCut, ", got 1");
-  check_whole("law: spatial_cut_max", law.spatial_cut_max, 3, kMaxCut);
-  check_range<double>("law: color_variance_max", law.color_variance_max, 0, kMaxAmplitude);
-  check_whole("law: color_cut", law.color_cut, 0, kMaxColorCut);
-  check_whole("law: color_cut_max", law.color_cut_max, 1, kMaxColorCut);
-  check_whole("law: color_band", law.color_band, 0, kMaxColorCut);
-  check_range<double>("law: noise_std", law.noise_std, 0, kMaxAmplitude);
+inline void check(const Distributions& d) {
+  const auto whole = check_whole;
+  const auto real = check_range<double>;
+  const auto pixels = [](const char*, double, int, int) {};
+#define FIELD(name, kind, least, largest, what) kind("distributions: " #name, d.name, least, largest);
+  PRIME_DISTRIBUTIONS(FIELD)
+#undef FIELD
+  require(d.spatial_cut != 1, "distributions: spatial_cut: expected 0 or 2 to ", kMaxCut, ", got 1");
 }
 
 inline void check(const SampleArgs& a) {
-  check(a.law);
-  check_size(a.law.height, a.law.width);
+  check(a.distributions);
+  check_size(a.distributions.height, a.distributions.width);
   check_range<int64_t>("images", a.images, 0, kMaxImages);
   check_range("views", a.view_count, 1, kMaxViews);
   check_address("views", a.views, alignof(int64_t));
@@ -112,7 +97,7 @@ inline void check_image(const char* name, const void* address, DType type, Strid
 }
 
 inline void check(const ApplyArgs& a) {
-  check_plan_shape(a.chains, a.depth, a.filter, a.max_cut, a.max_band);
+  check_plan_shape(a.shape.chains, a.shape.depth, a.shape.filter, a.shape.max_cut, a.shape.max_band);
   check_size(a.height, a.width);
   check_range<int64_t>("images", a.images, 0, kMaxImages);
   require(a.images ? a.rows % a.images == 0 && a.rows >= a.images && a.rows / a.images <= kMaxViews : a.rows == 0,
@@ -126,35 +111,36 @@ inline void check(const ApplyArgs& a) {
   check_address("plan", a.plan, alignof(int32_t));
 }
 
-// That plans of this shape have room for what `law` draws.
-inline void check_room(const Law& law, const ApplyArgs& a) {
-  const double cut = law.spatial_cut != 0 ? law.spatial_cut : law.spatial_cut_max;
-  const double color_cut = law.color_cut != 0 ? law.color_cut : law.color_cut_max;
-  const double band = law.color_band != 0 && law.color_band < color_cut ? law.color_band : color_cut;
-  require(a.chains == law.chains && a.depth == law.depth && (law.spatial == 0 || cut <= a.max_cut) &&
-              (law.color == 0 || band <= a.max_band),
-          "law, plan_shape: expected those of one configuration, got a law of ", law.chains, " chains of depth ",
-          law.depth, ", cuts up to ", law.spatial != 0 ? cut : 0, " and bands up to ", law.color != 0 ? band : 0,
-          ", and a plan_shape of ", a.chains, ", ", a.depth, ", ", a.max_cut, " and ", a.max_band);
+// That plans of this shape have room for what is drawn from `d`.
+inline void check_room(const Distributions& d, const PlanShape& shape) {
+  const double cut = d.spatial_cut != 0 ? d.spatial_cut : d.spatial_cut_max;
+  const double color_cut = d.color_cut != 0 ? d.color_cut : d.color_cut_max;
+  const double band = d.color_band != 0 && d.color_band < color_cut ? d.color_band : color_cut;
+  require(shape.chains == d.chains && shape.depth == d.depth && (d.spatial == 0 || cut <= shape.max_cut) &&
+              (d.color == 0 || band <= shape.max_band),
+          "distributions, plan_shape: expected those of one configuration, got distributions of ", d.chains,
+          " chains of depth ", d.depth, ", cuts up to ", d.spatial != 0 ? cut : 0, " and bands up to ",
+          d.color != 0 ? band : 0, ", and a plan_shape of ", shape.chains, ", ", shape.depth, ", ", shape.max_cut,
+          " and ", shape.max_band);
 }
 
 // In host memory: whether a draw could have made every row.
-inline void check_rows(const int32_t* plan, int64_t rows, const ApplyArgs& a) {
+inline void check_rows(const int32_t* plan, int64_t rows, const PlanShape& shape) {
   for (int64_t r = 0; r < rows; ++r) {
-    const Row<const int32_t> row{plan + r * row_words(a.chains, a.depth), a.chains, a.depth};
+    const Row<const int32_t> row{plan + r * row_words(shape.chains, shape.depth), shape.chains, shape.depth};
     float sum = 0.f, least = 0.f;
-    for (int i = 0; i <= a.chains; ++i) {
+    for (int i = 0; i <= shape.chains; ++i) {
       const float weight = row.weight(i);
       sum += weight, least = weight < least ? weight : least;
     }
     require(least >= 0.f && std::fabs(sum - 1.f) <= kWeightTolerance, "plan: row ", r,
             ": expected weights >= 0 that sum to 1 within 1/512, got a least one of ", least, " and a sum of ", sum);
-    for (int c = 0; c < a.chains; ++c)
-      for (int j = 0; j < a.depth; ++j) {
+    for (int c = 0; c < shape.chains; ++c)
+      for (int j = 0; j < shape.depth; ++j) {
         const Slot s = row.slot(c, j);
-        require(valid(s, a.max_cut, a.max_band), "plan: row ", r, ", chain ", c, ", slot ", j,
+        require(valid(s, shape.max_cut, shape.max_band), "plan: row ", r, ", chain ", c, ", slot ", j,
                 ": expected a known primitive, a strength of 0 to ", kMaxStrength, ", a spatial cut (last) of 1 to ",
-                a.max_cut, ", a color band first to last of at most ", a.max_band, " frequencies from 1 to ",
+                shape.max_cut, ", a color band first to last of at most ", shape.max_band, " frequencies from 1 to ",
                 kMaxColorCut, "; got primitive ", s.primitive, ", strength ", s.strength, ", first ", s.first,
                 ", last ", s.last);
       }

@@ -46,10 +46,8 @@ struct ApplyArgs {
   Strides out_strides;
   const int32_t* plan;  // [rows, row_words(chains, depth)]; row r is a view of image r % images
   int64_t rows, images;
-  int height, width, chains, depth;
-  int filter;               // side of the spectral filter, odd
-  int max_cut;              // no spatial cut in the plan is larger; 0: the plan has no spatial slot
-  int max_band;             // no color band in the plan holds more frequencies; 0: the plan has no color slot
+  int height, width;
+  PlanShape shape;          // of the plan
   const uint8_t* flip;      // [images] or null; not 0: this image's outputs are mirrored left to right
   float mean[3], scale[3];  // out = (y - mean) * scale, per channel
   BadPixels* bad;           // CUDA: host memory that kernels add to (new_bad_pixels() of cuda/cuda.h); CPU: unused

@@ -5,6 +5,7 @@
 //   chains + 1        mixing weights lambda_0 .. lambda_n (float32)
 //   chains x depth x  {primitive (int), strength (float32), first (int), last (int)}
 #pragma once
+#include "distributions.h"
 #include "random.h"
 
 namespace prime {
@@ -19,12 +20,6 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 16, "a slot is four words");
 
-constexpr int kMaxChains = 255, kMaxDepth = 255, kMaxCut = 4094, kMaxColorCut = 1024, kMaxFilter = 31, kMaxViews = 16;
-constexpr int64_t kMaxImages = (int64_t(1) << 31) - 1;
-// Amplitudes of a Law, and alpha. A strength is the product of two at most, of three in fn.prime.augment: 1e18. Up to
-// kMaxStrength no sum over a filter, a field or a band leaves what float32 holds.
-constexpr double kMaxAmplitude = 1e6;
-constexpr float kMaxStrength = 1e20f;
 // How far the weights of a row may be from a sum of 1: half a step of 8 bits.
 constexpr float kWeightTolerance = 1.f / 512.f;
 
@@ -69,26 +64,6 @@ struct Row {
   }
 };
 
-// The distributions to draw from: a PrimeConfig and an image size, as numbers. prime_dali/config.py fills it, field by
-// field in this order.
-struct Law {
-  double height, width;  // pixels
-  double chains, depth;
-  double spectral, spatial, color, noise;  // 1: this primitive is enabled
-  double identity;                         // 1: the identity is one more choice in every slot
-  double random_depth;                     // 1: the depth of a chain is U{1..depth}
-  double blend;    // 0: Dirichlet over all; 1: Beta(1,1) x Dirichlet over chains; 2: the chain alone
-  double arcsine;  // 1: q ~ Beta(1/2, 1/2) for cut and temperature; 0: uniform
-  double alpha;    // scale of every amplitude
-  double spectral_std_max;
-  double spatial_cut, spatial_cut_max;  // spatial_cut 0: random up to spatial_cut_max
-  double color_variance_max;
-  double color_cut, color_cut_max;  // color_cut 0: random up to color_cut_max
-  double color_band;                // 0: all frequencies up to the cut
-  double noise_std;
-};
-constexpr int kLawFields = sizeof(Law) / sizeof(double);
-
 PRIME_HD float quantile(uint32_t word, bool arcsine) {
   const float u = uniform(word);
   if (!arcsine) return u;
@@ -97,17 +72,17 @@ PRIME_HD float quantile(uint32_t word, bool arcsine) {
 }
 
 // sqrt(T) of docs/METHOD.md "Spatial", T between T1 and max(T1, T2), n^2 = height x width.
-PRIME_HD float spatial_strength(const Law& law, int cut, float q) {
+PRIME_HD float spatial_strength(const Distributions& d, int cut, float q) {
   const float pi = 3.14159265f, c = static_cast<float>(cut), logarithm = log(c);
-  const float t1 = 1.f / (((pi * static_cast<float>(law.height)) * static_cast<float>(law.width)) * logarithm);
+  const float t1 = 1.f / (((pi * static_cast<float>(d.height)) * static_cast<float>(d.width)) * logarithm);
   const float t2 = 4.f / (((pi * pi * pi) * (c * c)) * logarithm);
   return sqrt(fma(q, (t1 > t2 ? t1 : t2) - t1, t1));
 }
 
-PRIME_HD Slot draw_slot(const Law& law, Stream stream, int chain, int j) {
-  const int enabled[4] = {law.spectral != 0, law.spatial != 0, law.color != 0, law.noise != 0};
+PRIME_HD Slot draw_slot(const Distributions& d, Stream stream, int chain, int j) {
+  const int enabled[4] = {d.spectral != 0, d.spatial != 0, d.color != 0, d.noise != 0};
   const int primitives = enabled[0] + enabled[1] + enabled[2] + enabled[3];
-  const int options = primitives + (law.identity != 0);
+  const int options = primitives + (d.identity != 0);
   const Block<uint32_t> block = stream.block<uint32_t>(0u, chain, j, Purpose::draw);
   int pick = options ? uniform_int(block.x, options) : 0;
   if (pick >= primitives) return {kIdentity, 0.f, 0, 0};
@@ -115,38 +90,38 @@ PRIME_HD Slot draw_slot(const Law& law, Stream stream, int chain, int j) {
   for (;; ++primitive)
     if (enabled[primitive] && pick-- == 0) break;
 
-  const float alpha = static_cast<float>(law.alpha);
-  const bool arcsine = law.arcsine != 0;
+  const float alpha = static_cast<float>(d.alpha);
+  const bool arcsine = d.arcsine != 0;
   switch (primitive + 1) {
-    case kSpectral: return {kSpectral, alpha * (uniform(block.y) * static_cast<float>(law.spectral_std_max)), 0, 0};
+    case kSpectral: return {kSpectral, alpha * (uniform(block.y) * static_cast<float>(d.spectral_std_max)), 0, 0};
     case kSpatial: {
-      int cut = static_cast<int>(law.spatial_cut);
+      int cut = static_cast<int>(d.spatial_cut);
       if (cut == 0) {
         const int least = 2;
-        const int most = least + 1 + uniform_int(block.z, static_cast<int>(law.spatial_cut_max) - least);
+        const int most = least + 1 + uniform_int(block.z, static_cast<int>(d.spatial_cut_max) - least);
         const int range = most + 1 - least;
         const int step = static_cast<int>(quantile(block.w, arcsine) * static_cast<float>(range));
         cut = least + (step < range ? step : range - 1);  // the product may round up to range
       }
-      return {kSpatial, alpha * spatial_strength(law, cut, quantile(block.y, arcsine)), 0, cut};
+      return {kSpatial, alpha * spatial_strength(d, cut, quantile(block.y, arcsine)), 0, cut};
     }
     case kColor: {
-      const float std = sqrt(uniform(block.y) * static_cast<float>(law.color_variance_max));
-      int cut = static_cast<int>(law.color_cut);
-      if (cut == 0) cut = 1 + uniform_int(block.z, static_cast<int>(law.color_cut_max));
-      const int band = static_cast<int>(law.color_band);
+      const float std = sqrt(uniform(block.y) * static_cast<float>(d.color_variance_max));
+      int cut = static_cast<int>(d.color_cut);
+      if (cut == 0) cut = 1 + uniform_int(block.z, static_cast<int>(d.color_cut_max));
+      const int band = static_cast<int>(d.color_band);
       if (band == 0) return {kColor, alpha * std, 1, cut};
       const int first = 1 + uniform_int(block.w, cut);
       return {kColor, alpha * std, first, first + band - 1 < cut ? first + band - 1 : cut};
     }
-    default: return {kNoise, alpha * static_cast<float>(law.noise_std), 0, 0};
+    default: return {kNoise, alpha * static_cast<float>(d.noise_std), 0, 0};
   }
 }
 
-PRIME_HD void draw_weights(const Law& law, Stream stream, Row<int32_t> row) {
+PRIME_HD void draw_weights(const Distributions& d, Stream stream, Row<int32_t> row) {
   const int n = row.chains;
-  const bool beta = law.blend == 1;
-  if (law.blend == 2) {  // "w/o mix": the last chain alone, and there is one
+  const bool beta = d.blend == 1;
+  if (d.blend == 2) {  // "w/o mix": the last chain alone, and there is one
     for (int i = 0; i <= n; ++i) row.set_weight(i, i == n ? 1.f : 0.f);
     return;
   }
@@ -172,22 +147,22 @@ PRIME_HD void draw_weights(const Law& law, Stream stream, Row<int32_t> row) {
 // One of the parts of a row that can be drawn apart: a slot, or, after the slots, the stream and the weights. view -1
 // is the clean image: nothing happens to it.
 PRIME_HD int row_parts(int chains, int depth) { return chains * depth + 1; }
-PRIME_HD void draw_part(const Law& law, Stream stream, int64_t view, int part, Row<int32_t> row) {
+PRIME_HD void draw_part(const Distributions& d, Stream stream, int64_t view, int part, Row<int32_t> row) {
   const int chain = part / row.depth, j = part % row.depth;
   if (chain < row.chains) {
     int depth = view < 0 ? 0 : row.depth;
-    if (law.random_depth != 0 && depth)
+    if (d.random_depth != 0 && depth)
       depth = 1 + uniform_int(stream.block<uint32_t>(0u, chain, 0, Purpose::depth).x, row.depth);
-    row.set_slot(chain, j, j < depth ? draw_slot(law, stream, chain, j) : Slot{kIdentity, 0.f, 0, 0});
+    row.set_slot(chain, j, j < depth ? draw_slot(d, stream, chain, j) : Slot{kIdentity, 0.f, 0, 0});
     return;
   }
   row.set_stream(stream);
-  if (view >= 0) return draw_weights(law, stream, row);
+  if (view >= 0) return draw_weights(d, stream, row);
   for (int i = 0; i <= row.chains; ++i) row.set_weight(i, i == 0 ? 1.f : 0.f);
 }
 
 struct SampleArgs {
-  Law law;
+  Distributions distributions;
   const int64_t* index;  // [images], each image's own number
   const int64_t* epoch;  // [images], or one for all with epoch_step 0
   int64_t epoch_step;
@@ -198,7 +173,7 @@ struct SampleArgs {
   int32_t* plan;  // [view_count * images, row_words]
 
   PRIME_HD Row<int32_t> row(int64_t r) const {
-    const int chains = static_cast<int>(law.chains), depth = static_cast<int>(law.depth);
+    const int chains = static_cast<int>(distributions.chains), depth = static_cast<int>(distributions.depth);
     return {plan + r * row_words(chains, depth), chains, depth};
   }
   PRIME_HD Stream stream(int64_t r, int64_t view) const {

@@ -94,8 +94,7 @@ PRIME_HD auto normals(Block<U> b) {
 }
 
 // Normals come in runs: number k is number k % 4 of block k / 4. Runs of one purpose start kRun counters apart.
-constexpr uint32_t kRun = 1024;               // blocks: a run holds at most 4096 numbers
-constexpr int kMinSide = 8, kMaxSide = 4096;  // pixels
+constexpr uint32_t kRun = 1024;  // blocks: a run holds at most 4096 numbers
 
 PRIME_HD int run_blocks(int n) { return (n + 3) / 4; }
 

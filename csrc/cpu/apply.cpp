@@ -111,16 +111,16 @@ struct Worker {
   const float* run_chain(Row<const int32_t> plan, int chain) {
     const Stream stream = plan.stream();
     const float* src = clean.get();
-    for (int j = 0; j < args.depth; ++j) {
+    for (int j = 0; j < args.shape.depth; ++j) {
       const Slot slot = plan.slot(chain, j);
       float* dst = src == ping.get() ? pong.get() : ping.get();
       if (slot.primitive == kIdentity) continue;
-      if (!valid(slot, args.max_cut, args.max_band)) {  // somebody has edited the plan since it was checked
+      if (!valid(slot, args.shape.max_cut, args.shape.max_band)) {  // somebody has edited the plan since it was checked
         std::fill(ping.get(), ping.get() + values, not_a_number());
         return ping.get();
       }
       switch (slot.primitive) {
-        case kSpectral: spectral_cpu(src, dst, geometry, slot, args.filter, stream, chain, j); break;
+        case kSpectral: spectral_cpu(src, dst, geometry, slot, args.shape.filter, stream, chain, j); break;
         case kSpatial:
           if (!spatial) spatial.reset(new SpatialScratch(geometry));
           spatial_cpu(src, dst, geometry, slot, stream, chain, j, *spatial);
@@ -135,14 +135,15 @@ struct Worker {
 
   // False if a value of the image is no pixel.
   bool run(int64_t row) {
-    const Row<const int32_t> plan{args.plan + row * row_words(args.chains, args.depth), args.chains, args.depth};
+    const Row<const int32_t> plan{args.plan + row * row_words(args.shape.chains, args.shape.depth), args.shape.chains,
+                                  args.shape.depth};
     const float* __restrict x = clean.get();
     float* __restrict y = mixed.get();
     read_image(args, row % args.images, clean.get());
     int bad = 0;
     for (int64_t i = 0; i < values; ++i) y[i] = x[i], bad |= x[i] != x[i];
     if (bad) return false;
-    for (int chain = 0; chain < args.chains; ++chain) {
+    for (int chain = 0; chain < args.shape.chains; ++chain) {
       const float weight = plan.weight(chain + 1);
       if (weight == 0.f) continue;
       const float* end = run_chain(plan, chain);
@@ -180,10 +181,10 @@ void on_threads(int64_t threads, F work) {
 
 BadPixels apply_cpu(const ApplyArgs& args, int threads) {
   check(args);
-  check_rows(args.plan, args.rows, args);
-  const SineTable rows(modes(args.max_cut, args.height), args.height);
+  check_rows(args.plan, args.rows, args.shape);
+  const SineTable rows(modes(args.shape.max_cut, args.height), args.height);
   const SineTable other =
-      args.height == args.width ? SineTable() : SineTable(modes(args.max_cut, args.width), args.width);
+      args.height == args.width ? SineTable() : SineTable(modes(args.shape.max_cut, args.width), args.width);
   const Geometry geometry{args.height, args.width, &rows, args.height == args.width ? &rows : &other};
   std::atomic<int64_t> next{0};
   std::atomic<bool> good{true};

@@ -10,7 +10,8 @@ void sample_cpu(const SampleArgs& a) {
     const int64_t view = a.views[r / a.images];
     const Row<int32_t> row = a.row(r);
     const Stream stream = a.stream(r, view);
-    for (int part = 0; part < row_parts(row.chains, row.depth); ++part) draw_part(a.law, stream, view, part, row);
+    for (int part = 0; part < row_parts(row.chains, row.depth); ++part)
+      draw_part(a.distributions, stream, view, part, row);
   }
 }
 

@@ -19,10 +19,10 @@ cudaError_t run(const Work& w, bool first, cudaStream_t stream) {
       return dim3(blocks, std::min<unsigned>(count, w.processors * of_a_processor / blocks + 1));
     };
     const int few = 2;
-    if (w.args.max_cut > 0)
+    if (w.args.shape.max_cut > 0)
       if (const cudaError_t error = fields(here, stream)) return error;
     const dim3 some = at_most(w.chain_count(), round == 0 ? 64 : few);
-    for (int number = 0; number + 1 < w.args.depth; ++number)
+    for (int number = 0; number + 1 < w.args.shape.depth; ++number)
       if (const cudaError_t error = pass(here, number, some, stream)) return error;
     if (const cudaError_t error = mix(here, round == 0 ? dim3(blocks, w.images) : at_most(w.images, few), stream))
       return error;

@@ -2,8 +2,8 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <utility>
 
-#include "../arguments.h"
 #include "cuda.h"
 #include "device.cuh"
 
@@ -11,8 +11,9 @@ namespace prime {
 namespace {
 
 std::mutex lock;
-std::map<int, BadPixels*>& devices() {
-  static auto* all = new std::map<int, BadPixels*>;  // never destroyed: a kernel may still add to them at exit
+// By binding and device.
+std::map<std::pair<int, int>, BadPixels*>& devices() {
+  static auto* all = new std::map<std::pair<int, int>, BadPixels*>;  // kept: a kernel may still add to them at exit
   return *all;
 }
 
@@ -34,28 +35,40 @@ void free_bad_pixels(BadPixels* made) {
   if (made) cudaFreeHost(made);  // in a destructor: what fails here has failed before, and was told then
 }
 
-int bad_pixels_of_device(BadPixels** shared, int* device) {
+BadPixels take_bad_pixels(BadPixels* shared) {
+  BadPixels found{};
+  found.values = __atomic_load_n(&shared->values, __ATOMIC_ACQUIRE);
+  if (found.values == 0) return found;
+  found.any_nan = __atomic_exchange_n(&shared->any_nan, 0, __ATOMIC_RELAXED);
+  found.below = __atomic_exchange_n(&shared->below, 0, __ATOMIC_RELAXED);
+  found.above = __atomic_exchange_n(&shared->above, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&shared->values, 0, __ATOMIC_RELEASE);
+  return found;
+}
+
+int bad_pixels_of_device(int binding, BadPixels** shared, int* device) {
   if (const cudaError_t error = cudaGetDevice(device)) return error;
   const std::lock_guard<std::mutex> guard(lock);
-  const auto found = devices().find(*device);
+  const auto found = devices().find({binding, *device});
   if (found != devices().end()) return *shared = found->second, cudaSuccess;
   if (const int error = new_bad_pixels(shared)) return error;
-  devices()[*device] = *shared;
+  devices()[{binding, *device}] = *shared;
   return cudaSuccess;
 }
 
-int wait_for_bad_pixels(int device, BadPixels& found, int& where) {
+int wait_for_bad_pixels(int binding, int device, BadPixels& found, int& where) {
   found = {};
   const std::lock_guard<std::mutex> guard(lock);
   if (devices().empty()) return cudaSuccess;  // there may be no GPU
   int before;
   if (const cudaError_t error = cudaGetDevice(&before)) return error;
   int error = cudaSuccess;
-  for (const auto& [number, shared] : devices()) {
-    if (error || found.values || (device != -1 && device != number)) continue;
+  for (const auto& [key, shared] : devices()) {
+    const auto [owner, number] = key;
+    if (error || found.values || owner != binding || (device != -1 && device != number)) continue;
     error = cudaSetDevice(number);
     if (!error) error = cudaDeviceSynchronize();
-    if (!error) found = take(shared), where = number;
+    if (!error) found = take_bad_pixels(shared), where = number;
   }
   const int restored = cudaSetDevice(before);
   return error ? error : restored;

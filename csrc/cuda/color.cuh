@@ -56,9 +56,9 @@ __device__ __forceinline__ void make_coefficients(const Row<const int32_t>& plan
 static __device__ void make_table(const Work& w, int chain_index) {
   static_assert(kBegin == 256, "a thread a byte");
   const auto slot = [&](int j) { return slot_of(w, chain_index, j); };
-  const int slots = tabulated(w, slot), chain = chain_index % w.args.chains;
+  const int slots = tabulated(w, slot), chain = chain_index % w.args.shape.chains;
   if (slots == 0) return;
-  const Stream stream = w.plan(chain_index / w.args.chains).stream();
+  const Stream stream = w.plan(chain_index / w.args.shape.chains).stream();
   float x[3];
   for (int c = 0; c < 3; ++c) x[c] = byte_value(threadIdx.x);
   for (int j = 0; j < slots; ++j) {

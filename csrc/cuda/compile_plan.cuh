@@ -18,8 +18,8 @@ static __device__ int add_field(const Work& round, int chain_index, int j, Slot 
   const bool fits = int64_t(16) * round.tiles_x * 2 * ky <= round.half_words;
   char* shift = round.pool + atomicAdd(round.counts + kShifts, planes(a, s)) * round.code_bytes();
   const int at = atomicAdd(round.counts + kFields, 1);
-  const Stream stream = round.plan(chain_index / a.chains).stream();
-  const int chain = chain_index % a.chains, split = !precision.coarse && fits;
+  const Stream stream = round.plan(chain_index / a.shape.chains).stream();
+  const int chain = chain_index % a.shape.chains, split = !precision.coarse && fits;
   round.fields[at] = {
       stream, reinterpret_cast<uint2*>(shift), chain, j, s.last, ky, split, precision.quantum, s.strength, {}};
   return at;
@@ -29,7 +29,7 @@ static __device__ int add_field(const Work& round, int chain_index, int j, Slot 
 template <class SlotAt>
 __device__ int passes_of(const Work& w, SlotAt slot) {
   int j = tabulated(w, slot), passes = j > 0;
-  for (; j < w.args.depth; ++j) {
+  for (; j < w.args.shape.depth; ++j) {
     const int primitive = slot(j).primitive;
     if (primitive == kInvalid) return 0;
     if (primitive == kSpectral || primitive == kSpatial || (primitive != kIdentity && passes == 0)) ++passes;
@@ -45,7 +45,7 @@ static __device__ void admit_images(const Work& w) {
   __shared__ int shifts[kBegin], fields[kBegin], between[kBegin];  // by image; shifts: planes()
   __shared__ int64_t sums[kWarps];
   __shared__ int fit;
-  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, chains = w.args.chains;
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, chains = w.args.shape.chains;
   if (thread == 0) fit = 0;
   int64_t before = 0;
   for (int first = 0; first < w.images; first += kBegin) {
@@ -56,7 +56,7 @@ static __device__ void admit_images(const Work& w) {
       const int image = i % here, view_chain = i / here;
       const int chain_index = (view_chain / chains * w.images + first + image) * chains + view_chain % chains;
       const auto slot = [&](int j) { return slot_of(w, chain_index, j); };
-      for (int j = 0; j < w.args.depth; ++j) {
+      for (int j = 0; j < w.args.shape.depth; ++j) {
         const Slot s = slot(j);
         if (s.primitive == kSpatial) atomicAdd(shifts + image, planes(w.args, s)), atomicAdd(fields + image, 1);
       }
@@ -89,9 +89,9 @@ static __device__ void compile_chains(const Work& w, int first) {
   __shared__ Slot slots[kBegin];
   __shared__ int numbers[kBegin];  // of fields
   const ApplyArgs& a = w.args;
-  const int depth = a.depth, here = min(kBegin / depth, w.chain_count() - first);
+  const int depth = a.shape.depth, here = min(kBegin / depth, w.chain_count() - first);
   const int split = w.in_first_round();
-  const auto round_of = [&](int chain_index) { return w.in_round(chain_index / a.chains % w.images >= split); };
+  const auto round_of = [&](int chain_index) { return w.in_round(chain_index / a.shape.chains % w.images >= split); };
   if (threadIdx.x < here * depth) {
     const int chain_index = first + threadIdx.x / depth, j = threadIdx.x % depth;
     const Slot s = slot_of(w, chain_index, j);
@@ -103,14 +103,14 @@ static __device__ void compile_chains(const Work& w, int first) {
   const int chain_index = first + threadIdx.x;
   const Work round = round_of(chain_index);
   const int64_t at = static_cast<int64_t>(chain_index) * depth;
-  const float weight = w.plan(chain_index / a.chains).weight(chain_index % a.chains + 1);
+  const float weight = w.plan(chain_index / a.shape.chains).weight(chain_index % a.shape.chains + 1);
   const auto slot = [&](int j) { return slots[threadIdx.x * depth + j]; };
   const int between = images_between(weight == 0.f ? 0 : passes_of(w, slot));
   const int image = between == 0 ? 0 : atomicAdd(round.counts + kImages, between);
   int passes = 0, steps = 0;
   Pass pass{};
   const auto next = [&](int op) {
-    const uint2* source = w.packed + chain_index / a.chains % w.images * w.pixels;
+    const uint2* source = w.packed + chain_index / a.shape.chains % w.images * w.pixels;
     if (passes) {
       source = pass.target = w.image(image + (passes - 1) % 2);
       pass.last = steps, w.passes[at + passes - 1] = pass;

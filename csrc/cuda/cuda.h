@@ -18,18 +18,21 @@ int apply_cuda(const ApplyArgs& args, void* workspace, size_t workspace_bytes, v
 size_t workspace_bytes(const ApplyArgs& args);
 
 // Memory for ApplyArgs::bad, all zeros, which host and GPU see by one address. A kernel adds to it what it meets, also
-// when a graph is replayed, and nobody waits: take() of csrc/arguments.h tells what has arrived. May be called while a
-// stream is captured.
+// when a graph is replayed, and nobody waits. May be called while a stream is captured.
 int new_bad_pixels(BadPixels** made);
 void free_bad_pixels(BadPixels* made);  // once no kernel can add to it any more
 
-// One for each device, the current one at the call, made when it is first asked for and kept until the process ends.
-// `device` is its number. Each interface links a copy of this back end and so has its own.
-int bad_pixels_of_device(BadPixels** shared, int* device);
+// What kernels have found by now, as far as the host can see without waiting; and the memory starts afresh. A kernel
+// that adds to it at this very moment may be told of again.
+BadPixels take_bad_pixels(BadPixels* shared);
 
-// Waits for the devices that have one, or for `device` alone if that is not -1, and tells what the first of them that
-// has met any has met.
-int wait_for_bad_pixels(int device, BadPixels& found, int& where);
+// One for each binding (csrc/interface.h) and device, the current one at the call, made when it is first asked for and
+// kept until the process ends. `device` is its number.
+int bad_pixels_of_device(int binding, BadPixels** shared, int* device);
+
+// Waits for the devices where a binding has one, or for `device` alone if that is not -1, and tells what the first of
+// them that has met any has met.
+int wait_for_bad_pixels(int binding, int device, BadPixels& found, int& where);
 
 const char* cuda_error(int code);
 

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads, 8) pass_kernel(Work w, int number) {
   const int count = w.counts[kPasses + number], *to_do = w.to_do + number * w.chain_count();
   for (int i = blockIdx.y; i < count; i += gridDim.y) {
     const int chain_index = to_do[number % 2 ? count - 1 - i : i];
-    const Pass pass = w.passes[chain_index * w.args.depth + number];
+    const Pass pass = w.passes[chain_index * w.args.shape.depth + number];
     load_table(table, pass);
     const Place o(w, thread_here());
     uint2* out = pass.target + static_cast<unsigned>(o.y * w.pitch + o.x);
@@ -53,7 +53,7 @@ cudaError_t fields(const Work& w, cudaStream_t stream) {
   // `across` blocks for a field, and for as many fields at a time as there mostly are, a quarter of all slots; 65,535
   // is CUDA's limit. A second round is mostly empty: few blocks.
   const auto at_a_time = [&](int across, int threads) {
-    const int few = w.processors * 512 / threads / across + 1, most = w.chain_count() * w.args.depth / 4 + 1;
+    const int few = w.processors * 512 / threads / across + 1, most = w.chain_count() * w.args.shape.depth / 4 + 1;
     return static_cast<unsigned>(std::min(most, w.round == 0 ? 65535 : few));
   };
   const int half_threads = 64 * std::min(kHalfThreads / 64, (w.tiles_x + 1) / 2);
@@ -72,7 +72,7 @@ cudaError_t fields(const Work& w, cudaStream_t stream) {
 }
 
 cudaError_t pass(const Work& w, int number, dim3 blocks, cudaStream_t stream) {
-  return launch(w.args.filter == 3 ? pass_kernel<true> : pass_kernel<false>, blocks, kThreads, stream, w, number);
+  return launch(w.args.shape.filter == 3 ? pass_kernel<true> : pass_kernel<false>, blocks, kThreads, stream, w, number);
 }
 
 }  // namespace prime

@@ -31,10 +31,10 @@ template <bool k3x3>
 __device__ __forceinline__ void mix_view(const Work& w, int image, int view, Table& table, Mix& mix, Writing writing) {
   const ApplyArgs& a = w.args;
   const int row = view * w.images + image;
-  const Chain* chains = w.chains + row * a.chains;
+  const Chain* chains = w.chains + row * a.shape.chains;
   float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
 #pragma unroll 1
-  for (int chain = 0; chain < a.chains; ++chain) {
+  for (int chain = 0; chain < a.shape.chains; ++chain) {
     const int passes = chains[chain].passes;
     const float weight = chains[chain].weight;
     clean -= passes < 0 ? not_a_number() : passes ? weight : 0.f;
@@ -57,10 +57,10 @@ __device__ __forceinline__ void mix_view(const Work& w, int image, int view, Tab
     }
   }
 #pragma unroll 1
-  for (int chain = 0; chain < a.chains; ++chain) {
+  for (int chain = 0; chain < a.shape.chains; ++chain) {
     const Chain c = chains[chain];
     if (c.passes <= 0) continue;
-    const int thread = thread_here(), chain_index = row * a.chains + chain;
+    const int thread = thread_here(), chain_index = row * a.shape.chains + chain;
     const Place o(w, thread);
     load_table(table, c.last);
     run_pass<k3x3>(w, o, chain_index, c.last, table, [&](int r, const Two& v) {
@@ -118,7 +118,7 @@ Writing writing_for(const ApplyArgs& a) {
 }  // namespace
 
 cudaError_t mix(const Work& w, dim3 blocks, cudaStream_t stream) {
-  return launch(w.args.filter == 3 ? final_kernel<true> : final_kernel<false>, blocks, kThreads, stream, w,
+  return launch(w.args.shape.filter == 3 ? final_kernel<true> : final_kernel<false>, blocks, kThreads, stream, w,
                 writing_for(w.args));
 }
 

@@ -24,8 +24,8 @@ static __device__ __noinline__ void rare_step(Patch& p, Step s, Stream stream, i
 __device__ __forceinline__ void pointwise(Patch& p, const Work& w, Place o, int chain_index, const Step& s) {
   if (s.primitive != kColor || s.count > kPolynomial) {
     Patch copy = p;
-    const int chain = chain_index % w.args.chains;
-    rare_step(copy, s, w.plan(chain_index / w.args.chains).stream(), chain, w.args.height, o.x, o.y);
+    const int chain = chain_index % w.args.shape.chains;
+    rare_step(copy, s, w.plan(chain_index / w.args.shape.chains).stream(), chain, w.args.height, o.x, o.y);
     p = copy;
     return;
   }
@@ -47,7 +47,7 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
     if constexpr (k3x3)
       filter_3x3<kCount>(source, o, taps, put);
     else
-      filter_any<kCount>(source, o, taps, w.args.filter, put);
+      filter_any<kCount>(source, o, taps, w.args.shape.filter, put);
   } else if (pass.op == kSpatial) {
     displace<kCount>(source, o, static_cast<const uint2*>(pass.operand), pass.quantum, put);
   } else if (pass.op == kColor) {
@@ -62,7 +62,7 @@ template <bool k3x3, class Put>
 __device__ __forceinline__ void run_pass(const Work& w, Place o, int chain_index, const Pass& pass, const Table& table,
                                          Put put) {
   if (pass.first == pass.last) return run_first<k3x3, kRows>(w, o, pass, table, put);
-  const Step* steps = w.steps + chain_index * w.args.depth;
+  const Step* steps = w.steps + chain_index * w.args.shape.depth;
 #pragma unroll 1
   for (int row = 0; row < kRows && row < w.args.height - o.y; row += kStrip) {
     const Place here{o.x, o.y + row};

@@ -13,12 +13,12 @@ __device__ void make_parameters(const Work& w, int first_warp) {
   __shared__ float band_of_warp[kWarps][kPolynomial];
   const ApplyArgs& a = w.args;
   const int64_t at = first_warp + threadIdx.x / 32;
-  if (at >= static_cast<int64_t>(w.chain_count()) * a.depth) return;
-  const int chain_index = static_cast<int>(at / a.depth), j = static_cast<int>(at % a.depth),
-            chain = chain_index % a.chains;
-  const Row<const int32_t> plan = w.plan(chain_index / a.chains);
+  if (at >= static_cast<int64_t>(w.chain_count()) * a.shape.depth) return;
+  const int chain_index = static_cast<int>(at / a.shape.depth), j = static_cast<int>(at % a.shape.depth),
+            chain = chain_index % a.shape.chains;
+  const Row<const int32_t> plan = w.plan(chain_index / a.shape.chains);
   const Slot s = plan.slot(chain, j);
-  if (!valid(s, a.max_cut, a.max_band)) return;
+  if (!valid(s, a.shape.max_cut, a.shape.max_band)) return;
   float* out = w.parameters_of(chain_index, j);
   const int lane = threadIdx.x % 32;
   if (s.primitive == kSpectral) {
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Tasks tasks) {
   after_last_kernel();
   unsigned block = blockIdx.x;
   if (block < tasks.admit) return admit_images(w);
-  if ((block -= tasks.admit) < tasks.chains) return compile_chains(w, block * (kBegin / w.args.depth));
+  if ((block -= tasks.admit) < tasks.chains) return compile_chains(w, block * (kBegin / w.args.shape.depth));
   if ((block -= tasks.chains) < tasks.parameters) return make_parameters(w, block * kWarps);
   if ((block -= tasks.parameters) < tasks.tables) return make_table(w, block);
   if ((block -= tasks.tables) < tasks.pack) {
@@ -58,11 +58,11 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Tasks tasks) {
 cudaError_t prepare(const Work& w, bool first, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return static_cast<unsigned>((threads + kBegin - 1) / kBegin); };
   const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
-  const unsigned chains = kBegin / w.args.depth;  // of a block
+  const unsigned chains = kBegin / w.args.shape.depth;  // of a block
   const unsigned chain_blocks = (w.chain_count() + chains - 1) / chains;
   Tasks tasks{0,
               chain_blocks,
-              blocks(int64_t(w.chain_count()) * w.args.depth * 32),
+              blocks(int64_t(w.chain_count()) * w.args.shape.depth * 32),
               w.args.in_type == DType::u8 ? static_cast<unsigned>(w.chain_count()) : 0,
               static_cast<unsigned>(w.images * pack_blocks(w)),
               first ? blocks(sines) : 0,

@@ -18,7 +18,7 @@ __global__ void sample_kernel(SampleArgs a, Views views) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= a.view_count * a.images) return;
   const int64_t view = views.at[r / a.images];
-  draw_part(a.law, a.stream(r, view), view, static_cast<int>(blockIdx.y), a.row(r));
+  draw_part(a.distributions, a.stream(r, view), view, static_cast<int>(blockIdx.y), a.row(r));
 }
 
 // One thread.

@@ -10,10 +10,10 @@ constexpr int kInvalid = -1;
 
 // A slot as it runs: what changes nothing is the identity.
 static __device__ Slot slot_of(const Work& w, int chain_index, int j) {
-  const Row<const int32_t> plan = w.plan(chain_index / w.args.chains);
-  const int chain = chain_index % w.args.chains;
+  const Row<const int32_t> plan = w.plan(chain_index / w.args.shape.chains);
+  const int chain = chain_index % w.args.shape.chains;
   Slot s = plan.slot(chain, j);
-  if (!valid(s, w.args.max_cut, w.args.max_band)) s.primitive = kInvalid;
+  if (!valid(s, w.args.shape.max_cut, w.args.shape.max_band)) s.primitive = kInvalid;
   if (s.primitive > 0 && (s.strength == 0.f || plan.weight(chain + 1) == 0.f)) s.primitive = kIdentity;
   return s;
 }
@@ -24,7 +24,7 @@ template <class SlotAt>
 __device__ int tabulated(const Work& w, SlotAt slot) {
   if (w.args.in_type != DType::u8) return 0;
   int slots = 0;
-  for (int j = 0; j < w.args.depth; ++j) {
+  for (int j = 0; j < w.args.shape.depth; ++j) {
     const int primitive = slot(j).primitive;
     if (primitive == kColor)
       slots = j + 1;

@@ -105,12 +105,12 @@ struct Work {
   char* pool;
   int64_t pool_bytes;
 
-  __host__ __device__ int chain_count() const { return images * views * args.chains; }
-  __host__ __device__ int counters() const { return kPasses + args.depth - 1; }
+  __host__ __device__ int chain_count() const { return images * views * args.shape.chains; }
+  __host__ __device__ int counters() const { return kPasses + args.shape.depth - 1; }
   __host__ __device__ Work in_round(int number) const {
     Work w = *this;
-    w.round = number, w.fields += number * int64_t(chain_count()) * args.depth;
-    w.counts += number * counters(), w.to_do += number * int64_t(chain_count()) * (args.depth - 1);
+    w.round = number, w.fields += number * int64_t(chain_count()) * args.shape.depth;
+    w.counts += number * counters(), w.to_do += number * int64_t(chain_count()) * (args.shape.depth - 1);
     return w;
   }
   __device__ int in_first_round() const { return rounds == 1 ? images : *admitted; }  // images
@@ -127,10 +127,11 @@ struct Work {
   }
   __device__ int64_t global_row(int row) const { return row / images * args.images + first_image + row % images; }
   __device__ Row<const int32_t> plan(int row) const {
-    return {args.plan + global_row(row) * row_words(args.chains, args.depth), args.chains, args.depth};
+    return {args.plan + global_row(row) * row_words(args.shape.chains, args.shape.depth), args.shape.chains,
+            args.shape.depth};
   }
   __device__ float* parameters_of(int chain_index, int j) const {
-    return parameter + (static_cast<int64_t>(chain_index) * args.depth + j) * parameters;
+    return parameter + (static_cast<int64_t>(chain_index) * args.shape.depth + j) * parameters;
   }
 };
 

@@ -1,4 +1,4 @@
-"""The DALI door: PRIME as one line of a pipeline definition.
+"""The DALI interface: PRIME as one line of a pipeline definition.
 
 ::
 

@@ -12,6 +12,7 @@ import numpy as np
 from nvidia.dali import Pipeline
 
 from .. import _arguments
+from .._native import require_torch
 from .._states import Kind
 from ..data.folders import shown
 from ..data.pictures import PhotoError, check
@@ -66,7 +67,7 @@ class Loader:
     """
 
     def __init__(self, pipeline: ImagePipeline, *, on_error: str = "raise") -> None:
-        import torch  # noqa: F401 -- fails here, not at the first batch
+        require_torch("prime_dali.dali.Loader")  # fails here, not at the first batch
 
         if not isinstance(pipeline, ImagePipeline):
             raise TypeError(f"pipeline: expected one of train_pipeline or val_pipeline, got {type(pipeline).__name__}")

@@ -1,7 +1,7 @@
 """The native operator ``fn.prime.augment``: a plugin for the installed DALI, compiled once and kept.
 
-DALI has versioned symbols, so a plugin belongs to one DALI version and is compiled where that DALI is. It is
-one file (csrc/dali/plugin.cpp) that calls the kernels of this package, so a C++ compiler and the headers of the CUDA
+DALI has versioned symbols, so a plugin belongs to one DALI version and is compiled where that DALI is. It is one file
+(csrc/bindings/dali/plugin.cpp) that links the core of this package, so a C++ compiler and the headers of the CUDA
 runtime do; no CUDA compiler and no GPU.
 """
 
@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import nvidia.dali
 from nvidia.dali import plugin_manager, sysconfig
@@ -34,10 +33,11 @@ _native.require_cpu()
 COMMAND = "prime-dali build-dali-plugin"
 _loaded: Path | None = None
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wno-free-nonheap-object")
+_SOURCES = ("interface.h", "core/*", "bindings/*.h", "bindings/dali/*")  # of the plugin, in csrc; setup.py has them too
 
 
 def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] | list[int]]:
-    """``law`` and ``plan_shape`` of ``fn.prime.augment`` for a configuration or the name of a preset.
+    """``distributions`` and ``plan_shape`` of ``fn.prime.augment`` for a configuration or the name of a preset.
 
     ::
 
@@ -48,7 +48,7 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
         TypeError, ValueError: ``config`` is neither.
     """
     settings = as_config(config)
-    return {"law": settings.law(0, 0), "plan_shape": list(settings.plan_shape)}
+    return {"distributions": list(settings.distributions()), "plan_shape": list(settings.plan_shape)}
 
 
 def plugin_path() -> Path:
@@ -57,8 +57,8 @@ def plugin_path() -> Path:
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prime-dali"
     folder = Path(os.environ.get("PRIME_DALI_CACHE") or default)
     digest = hashlib.sha256(" ".join((*_FLAGS, str(_dali_flags()))).encode())
-    sources = _sources()
-    for source in sorted([sources / "arguments.h", *(sources / "core").iterdir(), *(sources / "dali").iterdir()]):
+    csrc = _csrc()
+    for source in sorted(file for pattern in _SOURCES for file in csrc.glob(pattern)):
         digest.update(source.name.encode() + source.read_bytes())
     version = f"dali-{nvidia.dali.__version__}-cuda{nvidia.dali.__cuda_version__}"
     return folder / f"{version}-{digest.hexdigest()[:12]}" / "libprime_dali_plugin.so"
@@ -157,13 +157,17 @@ def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
     broken = fault(given) if _record(given).exists() else _cut_off(given)
     if broken is not None:
         raise ImportError(f"{given} is no plugin that can be loaded: {broken}; build it with `{COMMAND}`")
+    another = f"{given} was built for another version of prime-dali; build it with `{COMMAND}`"
     try:
-        connect = ctypes.CDLL(str(given)).prime_dali_connect
+        interface = ctypes.CDLL(str(given)).prime_dali_plugin_interface
     except (OSError, AttributeError) as error:
+        if "undefined symbol: prime_" in str(error):  # a function that the core of this package does not have
+            raise ImportError(another) from error
         rebuild = f"build it with `{COMMAND}`"
         raise ImportError(f"{given} is no plugin for DALI {nvidia.dali.__version__} ({error}); {rebuild}") from error
-    if connect(ctypes.byref(_core_functions())) != 0:
-        raise ImportError(f"{given} was built for another version of prime-dali; build it with `{COMMAND}`")
+    interface.restype = ctypes.c_uint64
+    if interface() != _arrays.interface:
+        raise ImportError(another)
     plugin_manager.load_library(str(given))
     _loaded = given
 
@@ -179,32 +183,11 @@ def _cut_off(path: Path) -> str | None:
     return f"damaged: expected {wanted} bytes, got {found}" if found < wanted else None
 
 
-class _CoreFunctions(ctypes.Structure):  # csrc/dali/core.h
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        *((name, ctypes.c_void_p) for name in (
-            "sample_cpu", "apply_cpu", "workspace_bytes", "apply_cuda", "new_bad_pixels", "free_bad_pixels",
-            "cuda_error",
-        )),
-    )  # fmt: skip
-
-
-def _core_functions() -> _CoreFunctions:
-    functions: dict[str, Any] = dict(_arrays.functions())
-    try:
-        from .. import _arrays_cuda
-
-        functions.update(_arrays_cuda.functions())
-    except ImportError:  # built without CUDA: the operator says so when it is asked for
-        pass
-    return _CoreFunctions(**functions)
-
-
-def _sources() -> Path:
+def _csrc() -> Path:
     """csrc of a checkout, or what a wheel has of it."""
     package = Path(__file__).parent.parent
     for folder in (package / "csrc", package.parent / "csrc"):
-        if (folder / "dali" / "plugin.cpp").exists():
+        if (folder / "bindings/dali/plugin.cpp").exists():
             return folder
     raise RuntimeError("the sources of the DALI plugin are not there; install prime-dali again")
 
@@ -237,12 +220,15 @@ def _cuda_runtime() -> tuple[Path, Path]:
 def _compile(target: Path) -> None:
     include, library = _cuda_runtime()
     compile_flags, link_flags = _dali_flags()
+    # By its name: the core that is loaded is linked to, wherever that lies, and this module has loaded it.
+    core = Path(_arrays.__file__).with_name("libprime_dali.so")
     dali = [flag.replace("-I", "-isystem", 1) for flag in compile_flags]  # its warnings are not ours
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
         command = [
-            _compiler(), "-shared", *_FLAGS, *dali, f"-isystem{include}", str(_sources() / "dali" / "plugin.cpp"),
-            "-Wl,--exclude-libs,ALL", "-o", str(made), *link_flags, f"-L{library}", "-lcudart_static", "-ldl", "-lrt",
+            _compiler(), "-shared", *_FLAGS, *dali, f"-isystem{include}", str(_csrc() / "bindings/dali/plugin.cpp"),
+            "-Wl,--exclude-libs,ALL", "-o", str(made), str(core), f"-Wl,-rpath,{core.parent}", *link_flags,
+            f"-L{library}", "-lcudart_static", "-ldl", "-lrt",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:

@@ -16,6 +16,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 
 from .. import _arguments, arrays
+from .._native import require_torch
 from ..config import PrimeConfig, as_config
 from . import native
 
@@ -146,11 +147,11 @@ class _Augment:
     out_layout: str
     names: tuple[str, ...]  # of the inputs
 
-    def __call__(self, door: Any, xp: Any, batches: Sequence[Sequence[Any]]) -> Any:
+    def __call__(self, interface: Any, xp: Any, batches: Sequence[Sequence[Any]]) -> Any:
         """Lists of samples as arrays of ``xp`` into one such list; several views of an image are the first axis.
 
         Args:
-            door: ``prime_dali.arrays`` for NumPy and CuPy, ``prime_dali.torch_ops`` for torch.
+            interface: ``prime_dali.arrays`` for NumPy and CuPy, ``prime_dali.torch_ops`` for torch.
         """
         given = dict(zip(self.names, batches, strict=True))
         images = given.pop("images")
@@ -163,23 +164,23 @@ class _Augment:
             raise ValueError(f"images: expected {expected}, got shape {list(shape)}")
         size = shape[self.layout.index("H")], shape[self.layout.index("W")]
         numbers = {name: _integers(name, xp, values) for name, values in given.items()}
-        plan = door.sample(
+        plan = interface.sample(
             self.config, numbers["index"], size=size, seed=self.seed, epoch=numbers.get("epoch", self.epoch),
             view=self.view,
         )  # fmt: skip
         flip = numbers["flip"] != 0 if "flip" in numbers else None
-        out = self._apply(door, _stacked(xp, images), plan, flip)
+        out = self._apply(interface, _stacked(xp, images), plan, flip)
         return list(out if plan.views == 1 else out.reshape(plan.views, -1, *out.shape[1:]).swapaxes(0, 1))
 
-    def _apply(self, door: Any, images: Any, plan: Any, flip: Any) -> Any:
-        if door is arrays:
+    def _apply(self, interface: Any, images: Any, plan: Any, flip: Any) -> Any:
+        if interface is arrays:
             return arrays.apply(
                 images, plan, layout=_LAYOUTS[self.layout], out_layout=_LAYOUTS[self.out_layout],
                 out_dtype=self.dtype, mean=self.mean, std=self.std, flip=flip,
             )  # fmt: skip
         import torch
 
-        out = door.apply(
+        out = interface.apply(
             images.permute(0, 3, 1, 2) if self.layout == "HWC" else images, plan,
             out_dtype=None if self.dtype is None else getattr(torch, self.dtype.name), mean=self.mean, std=self.std,
             flip=flip, channels_last=self.out_layout == "HWC",
@@ -236,6 +237,7 @@ def _cupy(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
 
 
 def _dlpack(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
+    require_torch("mode dlpack")
     import torch
     from torch.utils.dlpack import from_dlpack, to_dlpack
 
@@ -254,6 +256,7 @@ def _dlpack(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
 
 
 def _torch(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
+    require_torch("mode torch")
     import torch
     from nvidia.dali.plugin.pytorch.fn import torch_python_function
 

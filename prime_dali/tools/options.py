@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 from .. import _arguments
-from ..config import LAWS, MIXINGS, PrimeConfig, preset
+from ..config import MIXINGS, SPATIAL_DISTRIBUTIONS, PrimeConfig, preset
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -21,11 +22,20 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+class _Renamed(argparse.Action):
+    """An option of earlier versions: an error that says what it is called now (``const``)."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.error(f"{'/'.join(self.option_strings)}: is called {self.const} now")
+
+
 def add_config(parser: argparse.ArgumentParser) -> None:
     """What is drawn, and for which images; :func:`config` reads part of it."""
     parser.add_argument("--preset", choices=("imagenet", "cifar"), default="imagenet", help="the distributions")
     parser.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
-    parser.add_argument("--law", choices=LAWS, help="law of spatial strengths; without it as --mixing implies")
+    parser.add_argument("--spatial-distribution", choices=SPATIAL_DISTRIBUTIONS,
+                        help="distribution of spatial strengths; without it as --mixing implies")  # fmt: skip
+    parser.add_argument("--law", action=_Renamed, const="--spatial-distribution", help=argparse.SUPPRESS)
     parser.add_argument("--alpha", type=float, default=1.0, help="scale of every amplitude")
     parser.add_argument("--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side of the images, pixels")
     parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="names all random draws")
@@ -34,4 +44,6 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def config(options: argparse.Namespace) -> PrimeConfig:
     """The distributions that the options name."""
-    return preset(options.preset).replace(mixing=options.mixing, spatial_law=options.law, alpha=options.alpha)
+    return preset(options.preset).replace(
+        mixing=options.mixing, spatial_distribution=options.spatial_distribution, alpha=options.alpha
+    )

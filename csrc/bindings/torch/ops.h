@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../arguments.h"
+#include "../status.h"
 
 namespace prime {
 
@@ -49,9 +50,9 @@ struct Sample {
   SampleArgs args{};
   Tensor plan;
 
-  // law: the numbers of struct Law, of which height and width are given apart.
+  // distributions: the numbers of that struct, of which height and width are given apart.
   Sample(const Tensor& index, const Tensor& epoch, int64_t height, int64_t width, int64_t seed,
-         const std::vector<int64_t>& views, const std::vector<double>& law) {
+         const std::vector<int64_t>& views, const std::vector<double>& distributions) {
     PRIME_REQUIRE(index.dim() == 1 && index.scalar_type() == ScalarType::Long && index.is_contiguous(),
                   "index: contiguous int64 [N]");
     PRIME_REQUIRE(epoch.scalar_type() == ScalarType::Long && epoch.is_contiguous() &&
@@ -59,9 +60,9 @@ struct Sample {
                   "epoch: int64 [] or contiguous [N]");
     PRIME_REQUIRE(epoch.get_device_index() == index.get_device_index() && epoch.is_cpu() == index.is_cpu(),
                   "index and epoch on one device");
-    read_law(law, args.law);
+    read_distributions(distributions, args.distributions);
     check_size(height, width);
-    args.law.height = static_cast<double>(height), args.law.width = static_cast<double>(width);
+    args.distributions.height = static_cast<double>(height), args.distributions.width = static_cast<double>(width);
     check_range<size_t>("views", views.size(), 1, kMaxViews);
     args.index = static_cast<const int64_t*>(index.data_ptr());
     args.epoch = static_cast<const int64_t*>(epoch.data_ptr());
@@ -70,7 +71,8 @@ struct Sample {
     args.seed = static_cast<uint64_t>(seed);
     args.views = views.data();
     args.view_count = static_cast<int>(views.size());
-    const int64_t words = row_words(static_cast<int>(args.law.chains), static_cast<int>(args.law.depth));
+    const int64_t words =
+        row_words(static_cast<int>(args.distributions.chains), static_cast<int>(args.distributions.depth));
     plan = new_tensor({args.view_count * args.images, words}, {words, 1}, ScalarType::Int, index);
     args.plan = static_cast<int32_t*>(plan.data_ptr());
   }
@@ -95,13 +97,13 @@ struct Apply {
   ApplyArgs args{};
   Tensor out;
 
-  // shape: chains, depth, filter, max_cut, max_band of the plan.
-  Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip, const std::vector<int64_t>& shape,
-        ScalarType out_dtype, const std::vector<double>& mean, const std::vector<double>& scale, bool channels_last) {
+  Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip,
+        const std::vector<int64_t>& plan_shape, ScalarType out_dtype, const std::vector<double>& mean,
+        const std::vector<double>& scale, bool channels_last) {
     PRIME_REQUIRE(images.dim() == 4 && images.size(1) == 3, "images: [N, 3, H, W]");
-    read_plan_shape(shape, args);
+    read_plan_shape(plan_shape, args.shape);
     PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
-                      plan.size(1) == row_words(args.chains, args.depth),
+                      plan.size(1) == row_words(args.shape.chains, args.shape.depth),
                   "plan: contiguous int32 [R, words of a row]");
     PRIME_REQUIRE(plan.get_device_index() == images.get_device_index() && plan.is_cpu() == images.is_cpu(),
                   "images and plan on one device");

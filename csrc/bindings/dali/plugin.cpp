@@ -4,20 +4,14 @@
 #include <dali/operators/random/rng_base.h>
 
 #include "../arguments.h"
-#include "core.h"
+#include "../status.h"
 
 namespace prime {
 
 using namespace dali;
 
-static CoreFunctions core;
-
-// From prime_dali/dali/native.py; nonzero if the package and this plugin were not built from the same sources.
-extern "C" __attribute__((visibility("default"))) int prime_dali_connect(const CoreFunctions* functions) {
-  if (functions->size != CoreFunctions{}.size) return 1;
-  core = *functions;
-  return 0;
-}
+// prime_dali/dali/native.py compares this with the core's before DALI gets to know of this plugin.
+PRIME_EXPORT uint64_t prime_dali_plugin_interface() { return interface_number(); }
 
 namespace {
 
@@ -38,14 +32,15 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   using Base = rng::OperatorWithRng<Operator<Backend>>;
 
   explicit Augment(const OpSpec& spec) : Base(spec) {
-    DALI_ENFORCE(core.sample_cpu,
-                 "load this plugin with prime_dali.dali.load_plugin(), which connects it to its kernels");
+    DALI_ENFORCE(
+        prime_interface() == interface_number(),
+        "the plugin was built for another version of prime-dali; build it with `prime-dali build-dali-plugin`");
     if constexpr (std::is_same_v<Backend, GPUBackend>)
-      DALI_ENFORCE(core.apply_cuda, "prime_dali was built without CUDA; see prime-dali doctor");
-    const auto law = spec.GetRepeatedArgument<float>("law");
-    read_law({law.begin(), law.end()}, law_);
-    read_plan_shape(spec.GetRepeatedArgument<int>("plan_shape"), format_);
-    check_room(law_, format_);
+      DALI_ENFORCE(prime_cuda_version(), "prime_dali was built without CUDA; see prime-dali doctor");
+    const auto numbers = spec.GetRepeatedArgument<float>("distributions");
+    read_distributions({numbers.begin(), numbers.end()}, distributions_);
+    read_plan_shape(spec.GetRepeatedArgument<int>("plan_shape"), format_.shape);
+    check_room(distributions_, format_.shape);
     for (int view : spec.GetRepeatedArgument<int>("view")) views_.push_back(view);
     DALI_ENFORCE(!views_.empty() && views_.size() <= kMaxViews,
                  make_string("view: expected 1 to ", kMaxViews, " numbers, got ", views_.size()));
@@ -61,18 +56,16 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       scales.push_back(1.0 / s);
     }
     read_normalization(means, scales, format_);
-    normalised_ = !mean.empty();
+    normalized_ = !mean.empty();
     spec.TryGetArgument(out_dtype_, "dtype");
     if (out_dtype_ != DALI_NO_TYPE) dtype_of(out_dtype_, "dtype");
-    DALI_ENFORCE(!normalised_ || out_dtype_ != DALI_UINT8, "dtype: expected FLOAT16 or FLOAT for normalised images");
+    DALI_ENFORCE(!normalized_ || out_dtype_ != DALI_UINT8, "dtype: expected FLOAT16 or FLOAT for normalized images");
     const auto layout = spec.GetArgument<std::string>("output_layout");
     DALI_ENFORCE(layout.empty() || layout == "HWC" || layout == "CHW",
                  make_string("output_layout: expected HWC or CHW, got ", layout));
     out_layout_ = TensorLayout(layout);
   }
-  ~Augment() override {
-    if (bad_on_gpu_) core.free_bad_pixels(bad_on_gpu_);
-  }
+  ~Augment() override { prime_free_bad_pixels(bad_on_gpu_); }
 
  protected:
   bool SetupImpl(std::vector<OutputDesc>& outputs, const Workspace& ws) override {
@@ -81,7 +74,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     in_type_ = dtype_of(in.type(), "images");
     const TensorLayout out_layout = out_layout_.empty() ? layout_ : out_layout_;
     channels_last_ = out_layout == "HWC";
-    type_ = out_dtype_ != DALI_NO_TYPE ? out_dtype_ : normalised_ && in_type_ == DType::u8 ? DALI_FLOAT : in.type();
+    type_ = out_dtype_ != DALI_NO_TYPE ? out_dtype_ : normalized_ && in_type_ == DType::u8 ? DALI_FLOAT : in.type();
     const int images = in.num_samples();
     TensorListShape<> shape(images, 3);
     sizes_.resize(images);
@@ -143,7 +136,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     const auto indices = scalars<int64_t>("index", ws, images), epochs = scalars<int64_t>("epoch", ws, images);
     const auto flips = scalars<int64_t>("flip", ws, images);
     const auto alphas = scalars<float>("alpha", ws, images);
-    const int64_t words = row_words(format_.chains, format_.depth);
+    const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
     plans_.resize(views_.size() * images * words), flips_.resize(images);
     for (int i = 0; i < images; ++i) {
       int64_t index = indices[i];
@@ -156,11 +149,12 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       const float alpha = alphas[i];
       check_range<double>("alpha", alpha, 0, kMaxAmplitude);
       flips_[i] = flips[i] != 0;
-      law_.height = sizes_[i].height, law_.width = sizes_[i].width;
+      distributions_.height = sizes_[i].height, distributions_.width = sizes_[i].width;
       for (size_t v = 0; v < views_.size(); ++v) {
         int32_t* plan = plans_.data() + (v * images + i) * words;
-        core.sample_cpu({law_, &index, &epoch, 0, 1, seed_, &views_[v], 1, plan});
-        const Row<int32_t> row{plan, format_.chains, format_.depth};
+        const SampleArgs args{distributions_, &index, &epoch, 0, 1, seed_, &views_[v], 1, plan};
+        require_success(prime_sample_cpu(&args));
+        const Row<int32_t> row{plan, format_.shape.chains, format_.shape.depth};
         for (int c = 0; c < row.chains; ++c)
           for (int j = 0; j < row.depth; ++j) {
             Slot s = row.slot(c, j);
@@ -187,11 +181,11 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
 
   void run(Workspace& ws);
 
-  Law law_;
+  Distributions distributions_;
   ApplyArgs format_{};  // the shape of plans, mean and scale
   std::vector<int64_t> views_;
   uint64_t seed_;
-  bool normalised_, channels_last_ = true;
+  bool normalized_, channels_last_ = true;
   DALIDataType out_dtype_ = DALI_NO_TYPE, type_ = DALI_NO_TYPE;
   DType in_type_ = DType::u8;
   TensorLayout out_layout_, layout_;
@@ -208,7 +202,7 @@ void Augment<CPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<CPUBackend>(0);
   auto& pool = ws.GetThreadPool();
   const int images = in.num_samples();
-  const int64_t words = row_words(format_.chains, format_.depth);
+  const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
   bad_.assign(images, {});
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<CPUBackend>(v);
@@ -218,7 +212,9 @@ void Augment<CPUBackend>::run(Workspace& ws) {
       pool.AddWork(
           [=, this](int) {
             const int32_t* plan = plans_.data() + (v * images + i) * words;
-            const BadPixels bad = core.apply_cpu(arguments(from, to, 0, 0, i, 1, plan, &flips_[i]), 1);
+            const ApplyArgs args = arguments(from, to, 0, 0, i, 1, plan, &flips_[i]);
+            BadPixels bad;
+            require_success(prime_apply_cpu(&args, 1, &bad));
             if (v == 0) bad_[i] = bad;  // the other views are of the same pixels
           },
           int64_t{sizes_[i].height} * sizes_[i].width);
@@ -237,11 +233,10 @@ template <>
 void Augment<GPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<GPUBackend>(0);
   const int images = in.num_samples();
-  const int64_t words = row_words(format_.chains, format_.depth);
-  if (!bad_on_gpu_)
-    if (const int error = core.new_bad_pixels(&bad_on_gpu_))
-      DALI_FAIL(make_string("CUDA error: ", core.cuda_error(error)));
-  const BadPixels bad = take(bad_on_gpu_);
+  const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
+  if (!bad_on_gpu_) require_success(prime_new_bad_pixels(&bad_on_gpu_));
+  BadPixels bad;
+  prime_take_bad_pixels(bad_on_gpu_, &bad);
   if (bad.values) DALI_FAIL(pixel_error("images", bad, " in an earlier batch (its output is NaN there, uint8 0)"));
   kernels::DynamicScratchpad scratch(ws.stream());
   const int32_t* plans = scratch.ToGPU(ws.stream(), plans_);
@@ -264,11 +259,11 @@ void Augment<GPUBackend>::run(Workspace& ws) {
       }
       const ApplyArgs a = arguments(in.raw_tensor(first), out.raw_mutable_tensor(first), in_step, out_step, first,
                                     count, plans + (v * images + first) * words, flips + first);
-      const size_t bytes = core.workspace_bytes(a);
+      size_t bytes;
+      require_success(prime_workspace_bytes(&a, &bytes));
       auto workspace =
           mm::alloc_raw_async_unique<uint8_t, mm::memory_kind::device>(bytes, ws.stream(), ws.stream(), 256);
-      if (const int error = core.apply_cuda(a, workspace.get(), bytes, ws.stream()))
-        DALI_FAIL(make_string("CUDA error: ", core.cuda_error(error)));
+      require_success(prime_apply_cuda(&a, workspace.get(), bytes, ws.stream()));
     }
   }
 }
@@ -282,14 +277,14 @@ DALI_SCHEMA(prime__Augment)
 mixed convexly, all drawn per image.
 
 The output of an image depends on ``seed``, ``index``, ``epoch`` and ``view`` alone. ``prime_dali.dali.prime(...,
-mode="native")`` fills in the arguments; called directly, ``law`` and ``plan_shape`` come from
-``prime_dali.dali.arguments(config)``.)")
+mode="native")`` fills in the arguments; called directly, ``distributions`` and ``plan_shape`` come
+from ``prime_dali.dali.arguments(config)``.)")
     .NumInput(1)
     .InputDox(0, "images", "TensorList", R"(Images of 3 channels, HWC or CHW, 8 to 4096 pixels high and wide: uint8, or
 float16 or float32 in [0, 1], to which values up to 1/512 outside are clamped. Sizes may differ.)")
     .InputLayout(0, {"HWC", "CHW"})
     .OutputFn([](const dali::OpSpec& spec) { return static_cast<int>(spec.GetRepeatedArgument<int>("view").size()); })
-    .AddArg("law", "The distributions, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)
+    .AddArg("distributions", "Of what is drawn, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)
     .AddArg("plan_shape", "The sizes of a plan: ``prime_dali.dali.arguments(config)``.", DALI_INT_VEC)
     .AddOptionalArg<int64_t>("index",
                              R"(Each image's own number in the data set. Without it, random numbers that are part
@@ -306,7 +301,7 @@ of DALI's checkpoints.)",
                     std::vector<float>{})
     .AddOptionalArg("std", "Three positive numbers. Needs ``mean``.", std::vector<float>{})
     .AddOptionalTypeArg("dtype", R"(UINT8, FLOAT16 or FLOAT. Without it, that of the images, or FLOAT where uint8 images
-are normalised.)")
+are normalized.)")
     .AddOptionalArg<std::string>("output_layout", "``HWC`` or ``CHW``. Without it, that of the images.", "")
     .AddRandomSeedArg()
     .AddRandomStateArg();

@@ -7,25 +7,27 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
+#include "../core/check.h"
 
 namespace prime {
 
-// `law` as prime_dali/config.py gives it.
-inline void read_law(const std::vector<double>& law, Law& out) {
-  require(law.size() == kLawFields, "law: expected ", kLawFields, " numbers, got ", law.size());
-  memcpy(&out, law.data(), sizeof out);
+// The fields of Distributions in their order, as prime_dali/config.py gives them.
+inline void read_distributions(const std::vector<double>& given, Distributions& out) {
+  require(given.size() == kDistributionFields, "distributions: expected ", kDistributionFields, " numbers, got ",
+          given.size());
+  memcpy(&out, given.data(), sizeof out);
   check(out);
 }
 
-// Chains, depth, filter size, largest cut and widest band of a plan.
+// The fields of PlanShape in their order.
 template <class Integer>
-void read_plan_shape(const std::vector<Integer>& shape, ApplyArgs& out) {
-  require(shape.size() == 5, "plan_shape: expected 5 numbers, got ", shape.size());
+void read_plan_shape(const std::vector<Integer>& shape, PlanShape& out) {
+  require(shape.size() == kPlanShapeFields, "plan_shape: expected ", kPlanShapeFields, " numbers, got ", shape.size());
   check_plan_shape(shape[0], shape[1], shape[2], shape[3], shape[4]);
-  out.chains = static_cast<int>(shape[0]), out.depth = static_cast<int>(shape[1]);
-  out.filter = static_cast<int>(shape[2]);
-  out.max_cut = static_cast<int>(shape[3]), out.max_band = static_cast<int>(shape[4]);
+  int at = 0;
+#define FIELD(name, what) out.name = static_cast<int>(shape[at++]);
+  PRIME_PLAN_SHAPE(FIELD)
+#undef FIELD
 }
 
 inline void read_size(int64_t height, int64_t width, ApplyArgs& out) {
@@ -56,20 +58,7 @@ inline std::string pixel_error(const char* argument, const BadPixels& bad, const
   return std::string(argument) + ": expected finite values in [0, 1] (up to 1/" +
          std::to_string(static_cast<int>(1.f / kPixelTolerance)) + " outside is rounding, and clamped), got " +
          std::to_string(bad.values) + " outside, " + range + where +
-         "; scale images to [0, 1] before, and normalise after, with mean and std";
-}
-
-// What kernels have found by now, as far as the host can see without waiting; and the memory starts afresh. A kernel
-// that adds to it at this very moment may be told of again.
-inline BadPixels take(BadPixels* shared) {
-  BadPixels found{};
-  found.values = __atomic_load_n(&shared->values, __ATOMIC_ACQUIRE);
-  if (found.values == 0) return found;
-  found.any_nan = __atomic_exchange_n(&shared->any_nan, 0, __ATOMIC_RELAXED);
-  found.below = __atomic_exchange_n(&shared->below, 0, __ATOMIC_RELAXED);
-  found.above = __atomic_exchange_n(&shared->above, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&shared->values, 0, __ATOMIC_RELEASE);
-  return found;
+         "; scale images to [0, 1] before, and normalize after, with mean and std";
 }
 
 // What to tell a caller whose GPU has met such images in an earlier call.

@@ -1,4 +1,4 @@
-"""The laws that plans are drawn from, against docs/METHOD.md.
+"""The distributions that plans are drawn from, against docs/METHOD.md.
 
 Every statistical test has fixed seeds and the same threshold on its p-value. It follows from the number of tests: with
 about a hundred of them, P_MIN = 1e-5 makes a false alarm of the whole file, on fresh seeds, a matter of 1 in 1,000.
@@ -92,14 +92,14 @@ def test_spectral_strength(alpha: float) -> None:
     assert stats.kstest(plan.strength.ravel(), stats.uniform(0, 4 * alpha).cdf).pvalue > P_MIN
 
 
-def quantile_cdf(law: str):
+def quantile_cdf(distribution: str):
     """cdf of q: uniform, or Beta(1/2, 1/2)."""
-    return stats.uniform.cdf if law == "uniform" else stats.beta(0.5, 0.5).cdf
+    return stats.uniform.cdf if distribution == "uniform" else stats.beta(0.5, 0.5).cdf
 
 
-def cut_probabilities(most: int, law: str) -> np.ndarray:
+def cut_probabilities(most: int, distribution: str) -> np.ndarray:
     """P(cut = c) for c = 2 .. most, from c_max ~ U{3..C} and c = floor(q (c_max + 1 - 2) + 2)."""
-    cdf = quantile_cdf(law)
+    cdf = quantile_cdf(distribution)
     p = np.zeros(most + 1)
     for c_max in range(3, most + 1):
         cells = np.arange(c_max) / (c_max - 1)  # q from i / range to (i + 1) / range gives c = 2 + i
@@ -107,13 +107,13 @@ def cut_probabilities(most: int, law: str) -> np.ndarray:
     return p[2:]
 
 
-@pytest.mark.parametrize("law", ["uniform", "arcsine"])
+@pytest.mark.parametrize("distribution", ["uniform", "arcsine"])
 @pytest.mark.parametrize(("name", "most", "size"), [("imagenet", 500, (224, 224)), ("cifar", 100, (32, 32))])
-def test_spatial_cut_and_temperature(name: str, most: int, size: tuple[int, int], law: str) -> None:
-    plan = draw(only("spatial", name, spatial_law=law), size)
+def test_spatial_cut_and_temperature(name: str, most: int, size: tuple[int, int], distribution: str) -> None:
+    plan = draw(only("spatial", name, spatial_distribution=distribution), size)
     assert (plan.primitive == SPATIAL).all()
     cut, strength = plan.last.ravel(), plan.strength.ravel().astype(np.float64)
-    assert chi_square(np.bincount(cut, minlength=most + 1)[2:], cut_probabilities(most, law)) > P_MIN
+    assert chi_square(np.bincount(cut, minlength=most + 1)[2:], cut_probabilities(most, distribution)) > P_MIN
 
     square = float(size[0] * size[1])
     t1 = 1 / (np.pi * square * np.log(cut))
@@ -124,14 +124,14 @@ def test_spatial_cut_and_temperature(name: str, most: int, size: tuple[int, int]
     q = (strength[free] ** 2 - t1[free]) / (t2[free] - t1[free])
     # Small cuts resolve q best: where T2 is near T1, float32 rounding of T shows.
     q = np.clip(q, 0, 1)[cut[free] < size[0] / 4]
-    assert stats.kstest(q, quantile_cdf(law)).pvalue > P_MIN
+    assert stats.kstest(q, quantile_cdf(distribution)).pvalue > P_MIN
 
 
-@pytest.mark.parametrize(("name", "size", "law", "expected"), [
+@pytest.mark.parametrize(("name", "size", "distribution", "expected"), [
     ("imagenet", 224, "uniform", 7.6), ("imagenet", 224, "arcsine", 17.5), ("cifar", 32, "uniform", 2.6), ("cifar", 32, "arcsine", 4.0),
 ])  # fmt: skip
-def test_typical_shift_quantiles_of_the_method(name: str, size: int, law: str, expected: float) -> None:
-    plan = draw(only("spatial", name, spatial_law=law), (size, size))
+def test_typical_shift_quantiles_of_the_method(name: str, size: int, distribution: str, expected: float) -> None:
+    plan = draw(only("spatial", name, spatial_distribution=distribution), (size, size))
     shift = plan.strength * np.sqrt(np.pi * np.log(plan.last)) * size / 2
     below = (shift <= expected).mean()
     # docs/METHOD.md rounds the shift to a tenth of a pixel: the 95 % quantile lies within that, give or take sampling.

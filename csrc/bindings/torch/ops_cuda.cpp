@@ -1,7 +1,6 @@
 // CUDA implementations of the operators declared in ops.cpp, on torch's current stream and from its allocator.
 #include <torch/csrc/stable/accelerator.h>
 
-#include "../cuda/cuda.h"
 #include "ops.h"
 
 namespace prime {
@@ -15,8 +14,6 @@ struct Context {
   }
 };
 
-void check(int code) { STD_TORCH_CHECK(code == 0, "prime_dali: CUDA error: ", cuda_error(code)); }
-
 // Throws what is in Python a ValueError if an earlier call has met images that are no pixels.
 void require_pixels(const BadPixels& bad, int device) {
   if (bad.values) throw std::invalid_argument(earlier_pixel_error("images", bad, device));
@@ -26,36 +23,39 @@ void require_pixels(const BadPixels& bad, int device) {
 void check_pixels(int64_t device) {
   BadPixels bad;
   int where;
-  check(wait_for_bad_pixels(static_cast<int>(device), bad, where));
+  require_success(prime_wait_for_bad_pixels(kTorch, static_cast<int>(device), &bad, &where));
   require_pixels(bad, where);
 }
 
 Tensor sample(const Tensor& index, const Tensor& epoch, int64_t height, int64_t width, int64_t seed,
-              std::vector<int64_t> views, std::vector<double> law) {
+              std::vector<int64_t> views, std::vector<double> distributions) {
   const Context context(index);
-  Sample call(index, epoch, height, width, seed, views, law);
-  check(sample_cuda(call.args, context.stream));
+  Sample call(index, epoch, height, width, seed, views, distributions);
+  require_success(prime_sample_cuda(&call.args, context.stream));
   return call.plan;
 }
 
-Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> flip, std::vector<int64_t> shape,
+Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> flip, std::vector<int64_t> plan_shape,
              ScalarType out_dtype, std::vector<double> mean, std::vector<double> scale, bool channels_last) {
   const Context context(images);
-  Apply call(images, plan, flip, shape, out_dtype, mean, scale, channels_last);
+  Apply call(images, plan, flip, plan_shape, out_dtype, mean, scale, channels_last);
   int device;
-  check(bad_pixels_of_device(&call.args.bad, &device));
-  require_pixels(take(call.args.bad), device);
+  require_success(prime_bad_pixels_of_device(kTorch, &call.args.bad, &device));
+  BadPixels bad;
+  prime_take_bad_pixels(call.args.bad, &bad);
+  require_pixels(bad, device);
   if (call.args.rows == 0) return call.out;
-  const int64_t bytes = static_cast<int64_t>(workspace_bytes(call.args));
-  const Tensor workspace = new_tensor({bytes}, {1}, ScalarType::Byte, images);
-  check(apply_cuda(call.args, workspace.data_ptr(), bytes, context.stream));
+  size_t bytes;
+  require_success(prime_workspace_bytes(&call.args, &bytes));
+  const Tensor workspace = new_tensor({static_cast<int64_t>(bytes)}, {1}, ScalarType::Byte, images);
+  require_success(prime_apply_cuda(&call.args, workspace.data_ptr(), bytes, context.stream));
   return call.out;
 }
 
 Tensor reserve(const Tensor& counter, int64_t images) {
   const Context context(counter);
   Reserve call(counter, images);
-  check(reserve_cuda(call.counter, images, call.first, context.stream));
+  require_success(prime_reserve_cuda(call.counter, images, call.first, context.stream));
   return call.out;
 }
 

@@ -1,25 +1,25 @@
 // Schemas of the torch operators and their CPU implementations.
 #include <torch/csrc/stable/c/shim.h>
 
-#include "../cpu/cpu.h"
 #include "ops.h"
 
 namespace prime {
 namespace {
 
 Tensor sample(const Tensor& index, const Tensor& epoch, int64_t height, int64_t width, int64_t seed,
-              std::vector<int64_t> views, std::vector<double> law) {
-  Sample call(index, epoch, height, width, seed, views, law);
-  sample_cpu(call.args);
+              std::vector<int64_t> views, std::vector<double> distributions) {
+  Sample call(index, epoch, height, width, seed, views, distributions);
+  require_success(prime_sample_cpu(&call.args));
   return call.plan;
 }
 
-Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> flip, std::vector<int64_t> shape,
+Tensor apply(const Tensor& images, const Tensor& plan, std::optional<Tensor> flip, std::vector<int64_t> plan_shape,
              ScalarType out_dtype, std::vector<double> mean, std::vector<double> scale, bool channels_last) {
-  Apply call(images, plan, flip, shape, out_dtype, mean, scale, channels_last);
+  Apply call(images, plan, flip, plan_shape, out_dtype, mean, scale, channels_last);
   uint32_t threads;
   TORCH_ERROR_CODE_CHECK(torch_get_num_threads(&threads));
-  const BadPixels bad = apply_cpu(call.args, static_cast<int>(threads));
+  BadPixels bad;
+  require_success(prime_apply_cpu(&call.args, static_cast<int>(threads), &bad));
   if (bad.values) throw std::invalid_argument(pixel_error("images", bad));  // in Python a ValueError
   return call.out;
 }
@@ -34,12 +34,13 @@ Tensor reserve(const Tensor& counter, int64_t images) {
 }  // namespace prime
 
 STABLE_TORCH_LIBRARY(prime_dali, m) {
-  // Height and width are symbolic, and law does not depend on them: one compiled graph serves every size.
+  // Height and width are symbolic, and the other numbers do not depend on them: one compiled graph serves every size.
   m.def(
-      "sample(Tensor index, Tensor epoch, SymInt height, SymInt width, int seed, int[] views, float[] law) -> Tensor");
+      "sample(Tensor index, Tensor epoch, SymInt height, SymInt width, int seed, int[] views, float[] distributions) "
+      "-> Tensor");
   m.def("reserve(Tensor(a!) counter, SymInt images) -> Tensor");
   m.def(
-      "apply(Tensor images, Tensor plan, Tensor? flip, int[] shape, ScalarType out_dtype, float[] mean, "
+      "apply(Tensor images, Tensor plan, Tensor? flip, int[] plan_shape, ScalarType out_dtype, float[] mean, "
       "float[] scale, bool channels_last) -> Tensor");
   m.def("check_pixels(int device) -> ()");
 }
