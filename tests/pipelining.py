@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,20 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 from nvidia.dali import fn
 
-from prime_dali.dali import Loader, dataset, train_pipeline, val_pipeline
+from prime_dali.dali import (
+    Augmentation,
+    CenterCrop,
+    Execution,
+    ImagePipeline,
+    Loader,
+    Output,
+    RandomCrop,
+    Reader,
+    Source,
+    dataset,
+    train_pipeline,
+    val_pipeline,
+)
 
 COUNT, CLASSES = 11, 3
 SIZE = (16, 24)
@@ -43,9 +57,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def train(folder: Path | None, device: str = "cpu", on_error: str = "raise", **arguments) -> Loader:
-    arguments = {"config": "cifar", "batch_size": 4, "size": SIZE, "seed": 5, "num_threads": 2} | arguments
-    return Loader(train_pipeline(folder, device=device, **arguments), on_error=on_error)
+def made(function: Callable[..., ImagePipeline], data: Path | Source | None, **settings) -> ImagePipeline:
+    """A pipeline of settings by name, each put into the group that has it."""
+    groups = {"data": Reader, "output": Output, "execution": Execution}
+    groups |= {"prime": Augmentation, "crop": RandomCrop} if function is train_pipeline else {"crop": CenterCrop}
+    given = {}
+    for argument, kind in groups.items():
+        own = {field.name: settings.pop(field.name) for field in fields(kind) if field.name in settings}
+        if own:
+            given[argument] = kind(**({"folder": data} if kind is Reader else {}), **own)
+    return function(**({"data": data} | given | settings))
+
+
+def train(data: Path | Source | None, device: str = "cpu", on_error: str = "raise", **settings) -> Loader:
+    settings = {"config": "cifar", "batch_size": 4, "size": SIZE, "seed": 5, "num_threads": 2} | settings
+    return Loader(made(train_pipeline, data, device=device, **settings), on_error=on_error)
+
+
+def validate(data: Path | Source | None, device: str = "cpu", on_error: str = "raise", **settings) -> Loader:
+    settings = {"batch_size": 4, "size": SIZE} | settings
+    return Loader(made(val_pipeline, data, device=device, **settings), on_error=on_error)
 
 
 def by_number(batches: Sequence) -> dict[int, np.ndarray]:
@@ -121,19 +152,15 @@ REFUSED = ["16-bit", "floats", "pipe", "folder"]
 
 @pytest.fixture(params=["train", "val"])
 def make(request: pytest.FixtureRequest) -> Callable[..., Loader]:
-    def made(device: str, files: list[Path], on_error: str = "raise", **arguments) -> Loader:
-        labels = list(range(len(files)))
+    def make(device: str, files: list[Path], on_error: str = "raise", **arguments) -> Loader:
+        arguments = {"files": files, "labels": list(range(len(files))), "batch_size": 2} | arguments
         if request.param == "train":
             arguments = {"area": (1, 1), "ratio": (1.5, 1.5)} | arguments  # no crop can miss what is broken
-            return train(None, device, on_error, files=files, labels=labels, last_batch="partial", batch_size=2,
-                         **arguments)  # fmt: skip
-        pipeline = val_pipeline(
-            files=files, labels=labels, batch_size=2, size=SIZE, device=device, resize=24, **arguments
-        )
-        return Loader(pipeline, on_error=on_error)
+            return train(None, device, on_error, last_batch="partial", **arguments)
+        return validate(None, device, on_error, resize=24, **arguments)
 
-    made.training = request.param == "train"
-    return made
+    make.training = request.param == "train"
+    return make
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_auto_is_native_where_that_is_compiled(built: bool, plugin: Path, monkey
 
     taken = []
     for name in ("_native", "_cupy"):
-        monkeypatch.setattr(operator, name, lambda *_, name=name, **__: taken.append(name))
+        monkeypatch.setattr(operator, name, lambda *_, name=name, **__: [taken.append(name)])
     monkeypatch.setattr(operator.native, "is_built", lambda: built)
     with Pipeline(batch_size=1, num_threads=1, device_id=None):
         prime_dali.dali.prime(fn.external_source(IMAGES, batch=False))

@@ -17,7 +17,7 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 import pipelining
 from pipelining import COUNT, assert_same, reader, train
 
-from prime_dali.dali import Loader, dataset, train_pipeline
+from prime_dali.dali import Loader, Source, dataset
 
 device, folder = pipelining.device, pipelining.folder  # fixtures
 
@@ -57,12 +57,11 @@ def test_a_state_outlives_any_format(keep: Callable, folder: Path, tmp_path: Pat
     files[3] = str(tmp_path / "broken.png")
 
     def make() -> Loader:
-        pipeline = train_pipeline(
-            files=files, labels=labels, config=None, device="cpu", batch_size=np.int32(2), size=(16, 16),
+        return train(
+            None, on_error="skip", files=files, labels=labels, config=None, batch_size=np.int32(2), size=(16, 16),
             seed=np.int64(5), shuffle=np.bool_(True), last_batch=np.str_("partial"), shard_id=np.int8(0),
             num_shards=np.uint8(1), views=np.int64(1), mean=None, std=None,
         )  # fmt: skip
-        return Loader(pipeline, on_error="skip")
 
     loader, restored = make(), make()
     list(loader)
@@ -74,11 +73,8 @@ def test_a_state_outlives_any_format(keep: Callable, folder: Path, tmp_path: Pat
 
 def test_a_state_with_the_checkpoint_of_a_source(folder: Path) -> None:
     def make() -> Loader:
-        pipeline = train_pipeline(
-            config=None, source=reader(folder, True), num_images=np.int64(COUNT), batch_size=2, size=(16, 16),
-            device="cpu", seed=5, mean=None, std=None,
-        )  # fmt: skip
-        return Loader(pipeline)
+        source = Source(reader(folder, True), num_images=np.int64(COUNT))
+        return train(source, config=None, batch_size=2, size=(16, 16), mean=None, std=None)
 
     loader, restored = make(), make()
     next(iter(loader))

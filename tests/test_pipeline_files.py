@@ -18,9 +18,7 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 import pipelining
 from nvidia.dali import types
-from pipelining import BROKEN, REFUSED, SIZE, assert_same, damaged, picture
-
-from prime_dali.dali import Loader, val_pipeline
+from pipelining import BROKEN, REFUSED, SIZE, assert_same, damaged, picture, validate
 
 device, good, make = pipelining.device, pipelining.good, pipelining.make  # fixtures
 
@@ -142,10 +140,10 @@ def test_pillow_and_dali_see_the_same(tmp_path: Path, device: str) -> None:
         for suffix in ("jpg", "png", "tif", "webp"):
             files.append(tmp_path / f"turned{turn}.{suffix}")
             whole.save(files[-1], exif=exif, **best.get(suffix, {}))
-    pipeline = val_pipeline(
-        files=files, labels=[0] * len(files), batch_size=len(files), size=(24, 24), resize=24, device=device,
-        mean=None, std=None, out_dtype=types.UINT8, out_layout="HWC",
+    loader = validate(
+        None, device, files=files, labels=[0] * len(files), batch_size=len(files), size=(24, 24), resize=24,
+        mean=None, std=None, dtype=types.UINT8, layout="HWC",
     )  # fmt: skip
-    images = next(iter(Loader(pipeline))).images.permute(0, 2, 3, 1).cpu().numpy().astype(int)
+    images = next(iter(loader)).images.permute(0, 2, 3, 1).cpu().numpy().astype(int)
     for file, image in zip(files, images, strict=True):
         assert np.abs(image - np.asarray(open_picture(file))).max() <= 3, file.name

@@ -15,9 +15,9 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 import pipelining
 from nvidia.dali import fn
-from pipelining import COUNT, SIZE, assert_same, by_number, damaged, picture, reader, train
+from pipelining import COUNT, SIZE, assert_same, by_number, damaged, picture, reader, train, validate
 
-from prime_dali.dali import Loader, train_pipeline, val_pipeline
+from prime_dali.dali import Loader, Source
 
 folder, good = pipelining.folder, pipelining.good  # fixtures
 
@@ -26,7 +26,7 @@ folder, good = pipelining.folder, pipelining.good  # fixtures
 @pytest.mark.parametrize("indexed", [False, True])
 def test_source_of_ones_own(folder: Path, indexed: bool, decoded: bool) -> None:
     def loader() -> Loader:
-        return train(None, source=reader(folder, indexed, decoded), num_images=COUNT, decoded=decoded, flip=0)
+        return train(Source(reader(folder, indexed, decoded), num_images=COUNT, decoded=decoded), flip=0)
 
     first = loader()
     assert len(first) == 2
@@ -48,8 +48,8 @@ def test_source_of_ones_own(folder: Path, indexed: bool, decoded: bool) -> None:
 
 
 def test_validation_with_a_source(folder: Path) -> None:
-    loader = Loader(val_pipeline(source=reader(folder, True), num_images=COUNT, batch_size=4, size=SIZE, device="cpu"))
-    expected = by_number(list(Loader(val_pipeline(folder, batch_size=4, size=list(SIZE), device="cpu"))))
+    loader = validate(Source(reader(folder, True), num_images=COUNT))
+    expected = by_number(list(validate(folder, size=list(SIZE))))
     assert len(loader) == 3
     for images, _, indices in loader:
         for image, number in zip(images, indices.tolist(), strict=True):
@@ -76,15 +76,8 @@ def test_labels_of_a_webdataset(training: bool, tmp_path: Path) -> None:
         def source():
             return *fn.readers.webdataset(paths=[str(path)], ext=["jpg", "cls"]), None
 
-        arguments = {
-            "source": source,
-            "num_images": len(labels),
-            "batch_size": len(labels),
-            "size": SIZE,
-            "device": "cpu",
-        }
-        pipeline = train_pipeline(**arguments) if training else val_pipeline(**arguments)
-        return next(iter(Loader(pipeline))).labels.tolist()
+        loader = (train if training else validate)(Source(source, num_images=len(labels)), batch_size=len(labels))
+        return next(iter(loader)).labels.tolist()
 
     assert made([b"0", b"7", b"12\n", b"999"]) == [0, 7, 12, 999]
     with pytest.raises(
@@ -105,7 +98,7 @@ def test_labels_of_a_source(value: np.ndarray, message: str | None, good: list[P
         files = fn.readers.file(files=[str(file) for file in good[:2]])[0]
         return files, fn.external_source(lambda info: value, batch=False), None
 
-    loader = Loader(val_pipeline(source=source, num_images=2, batch_size=2, size=SIZE, resize=24, device="cpu"))
+    loader = validate(Source(source, num_images=2), batch_size=2, resize=24)
     if message is None:
         assert next(iter(loader)).labels.tolist() == [3, 3]
         return
@@ -120,6 +113,6 @@ def test_depths_that_a_source_gives(tmp_path: Path) -> None:
         def source(path: Path = path):
             return *fn.readers.file(files=[str(path)]), None
 
-        loader = Loader(val_pipeline(source=source, num_images=1, batch_size=1, size=SIZE, resize=24, device="cpu"))
+        loader = validate(Source(source, num_images=1), batch_size=1, resize=24)
         with pytest.raises(RuntimeError, match=r"images: image 0 of a batch: expected .*; convert it to 8 bits"):
             next(iter(loader))

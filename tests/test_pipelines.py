@@ -16,9 +16,9 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 import pipelining
 from nvidia.dali import fn, types
-from pipelining import COUNT, SIZE, by_number, picture, train
+from pipelining import COUNT, SIZE, by_number, picture, train, validate
 
-from prime_dali.dali import Loader, dataset, val_pipeline
+from prime_dali.dali import dataset
 
 device, folder = pipelining.device, pipelining.folder  # fixtures
 
@@ -30,7 +30,7 @@ def test_numbers_and_labels_are_those_of_image_folder(folder: Path, device: str)
     torchvision = pytest.importorskip("torchvision")
     assert list(zip(files, labels, strict=True)) == torchvision.datasets.ImageFolder(str(folder)).samples
     for loader in (train(folder, device, last_batch="partial"),
-                   Loader(val_pipeline(folder, batch_size=4, size=SIZE, device=device))):  # fmt: skip
+                   validate(folder, device)):  # fmt: skip
         seen = []
         for images, numbers, indices in loader:
             assert numbers.dtype == indices.dtype == torch.int64
@@ -39,7 +39,7 @@ def test_numbers_and_labels_are_those_of_image_folder(folder: Path, device: str)
             assert numbers.tolist() == [i // 4 for i in indices.tolist()]
             seen += indices.tolist()
         assert sorted(seen) == list(range(COUNT))
-        assert (seen == list(range(COUNT))) == (loader.pipeline.data.shuffle is False)
+        assert (seen == list(range(COUNT))) == (loader.pipeline.data.sampling.shuffle is False)
 
 
 def test_folders_below_a_class_are_sorted(tmp_path: Path) -> None:
@@ -123,14 +123,14 @@ def test_without_crop_flip_and_prime_images_stay(tmp_path: Path) -> None:
         found = by_number(list(train(tmp_path, config=config, **still)))
         for i in range(3):
             np.testing.assert_allclose(found[i], (pixels[i] / 255 - mean) / std, atol=2e-5)
-        raw = {"mean": None, "std": None, "out_dtype": types.UINT8}
+        raw = {"mean": None, "std": None, "dtype": types.UINT8}
         found = by_number(list(train(tmp_path, config=config, **raw, **still)))
         for i in range(3):
             np.testing.assert_array_equal(found[i], pixels[i])
         found = by_number(list(train(tmp_path, config=config, **raw, **(still | {"flip": 1}))))
         for i in range(3):
             np.testing.assert_array_equal(found[i], pixels[i][..., ::-1])
-    found = by_number(list(Loader(val_pipeline(tmp_path, batch_size=3, size=SIZE, resize=24, device="cpu"))))
+    found = by_number(list(validate(tmp_path, batch_size=3, resize=24)))
     middle = np.asarray(images[0].resize((36, 24), Image.Resampling.BILINEAR).crop((6, 4, 30, 20)))
     assert np.abs(found[0] * std + mean - middle.transpose(2, 0, 1) / 255).max() < 2.5 / 255
 
@@ -138,7 +138,7 @@ def test_without_crop_flip_and_prime_images_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config", ["cifar", None])
 def test_layouts_hold_the_same_pixels(folder: Path, config: str | None, device: str) -> None:
     planar = next(iter(train(folder, device, config=config)))
-    packed = next(iter(train(folder, device, config=config, out_layout="HWC")))
+    packed = next(iter(train(folder, device, config=config, layout="HWC")))
     assert planar.images.is_contiguous()
     assert packed.images.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(planar.images, packed.images)
