@@ -38,7 +38,7 @@ try:
     import nvidia.dali
     from nvidia.dali import types
 
-    from prime_dali.dali import Loader, train_pipeline
+    from prime_dali.dali import Augmentation, Execution, Loader, Output, RandomCrop, train_pipeline
 except ImportError as error:
     sys.exit(f"the training loop needs NVIDIA DALI: {error}")
 
@@ -53,11 +53,12 @@ NOTES = {
 
 def batches(name: str, options: argparse.Namespace) -> Iterator[Any]:
     """Batches of a candidate without an end."""
+    cuda = options.device == "cuda"
     loader = Loader(train_pipeline(
-        options.folder, None if name == "without" else "imagenet", mode="auto" if name == "without" else name,
-        batch_size=options.batch, size=(options.size, options.size), seed=SEED, num_threads=options.threads,
-        out_dtype=types.FLOAT16 if options.device == "cuda" else types.FLOAT, out_layout="HWC",
-        device="gpu" if options.device == "cuda" else "cpu",
+        options.folder, None if name == "without" else Augmentation("imagenet", mode=name),
+        batch_size=options.batch, seed=SEED, crop=RandomCrop(options.size),
+        output=Output(dtype=types.FLOAT16 if cuda else types.FLOAT, layout="HWC"),
+        execution=Execution("gpu" if cuda else "cpu", num_threads=options.threads),
     ))  # fmt: skip
     while True:
         yield from loader

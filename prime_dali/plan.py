@@ -21,6 +21,7 @@ from .config import (
     PlanShape,
     PrimeConfig,
 )
+from .folding import folded_std
 
 IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
 NAMES = ("identity", *PRIMITIVES)
@@ -160,24 +161,8 @@ class Plan:
             plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
                 for j, slot in enumerate(chain):
-                    at = f"slots[{r}][{i}][{j}]"
-                    if not isinstance(slot, (tuple, list)) or len(slot) < 2:
-                        raise TypeError(f"{at}: expected (primitive, strength, ...), got {slot!r}")
-                    name, strength, *integers = slot
-                    if name not in NAMES:
-                        raise ValueError(_arguments.unknown(at, name, NAMES))
-                    wanted = {"spatial": 1, "color": 2}.get(name, 0)
-                    if len(integers) != wanted:
-                        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {integers}")
-                    first, last = 0, 0
-                    if name == "spatial":
-                        last = _arguments.integer(f"{at}: cut", integers[0], 2, MAX_SPATIAL_CUT)
-                    elif name == "color":
-                        last = _arguments.integer(f"{at}: last frequency", integers[1], 1, MAX_COLOR_CUT)
-                        first = _arguments.integer(f"{at}: first frequency", integers[0], 1, last)
-                    plan.primitive[r, i, j] = NAMES.index(name)
-                    plan.strength[r, i, j] = _arguments.amplitude(f"{at}: strength", strength, MAX_STRENGTH)
-                    plan.first[r, i, j], plan.last[r, i, j] = first, last
+                    drawn = _checked_slot(f"slots[{r}][{i}][{j}]", slot)
+                    plan.primitive[r, i, j], plan.strength[r, i, j], plan.first[r, i, j], plan.last[r, i, j] = drawn
         given = [[0.0] + [1.0 / chains] * chains] * len(slots) if weights is None else weights
         if len(given) != len(slots):
             raise ValueError(f"weights: expected those of {len(slots)} images, got {len(given)}")
@@ -357,26 +342,23 @@ def _coefficients(slot: Slot, plan: Plan) -> NDArray[np.float64]:
     return modes
 
 
-def folded_std(cut: int, height: int, width: int) -> NDArray[np.float64]:
-    """Standard deviations of the modes that a grid can hold, float64 ``[min(cut, H - 2), min(cut, W - 2)]``.
-
-    Mode ``i`` of the law is, on a grid of ``N = side - 1`` intervals, mode ``r = i mod 2N`` if ``r < N``, minus mode
-    ``2N - r`` if ``r > N``, and zero if ``r`` is 0 or N; independent Gaussians add their variances ``1 / (i^2 + j^2)``
-    over the disc ``sqrt(i^2 + j^2) < cut + 1/2`` (docs/METHOD.md, "Folding").
-    """
-
-    def fold(side: int) -> tuple[NDArray[np.int64], int]:
-        period = 2 * (side - 1)
-        r = np.arange(1, cut + 1) % period
-        return np.where(r > side - 1, period - r, r % (side - 1)), min(cut, side - 2)
-
-    (rows, count_y), (columns, count_x) = fold(height), fold(width)
-    i, j = np.arange(1.0, cut + 1)[:, None], np.arange(1.0, cut + 1)[None, :]
-    square = i * i + j * j
-    variance = np.where(square < (cut + 0.5) ** 2, 1 / square, 0)
-    folded = np.zeros((height, width))
-    np.add.at(folded, (rows[:, None], columns[None, :]), variance)
-    return np.sqrt(folded[1 : count_y + 1, 1 : count_x + 1])
+def _checked_slot(at: str, slot: Any) -> tuple[int, float, int, int]:
+    """Primitive, strength, first and last of a slot written by hand; a TypeError or ValueError names it as ``at``."""
+    if not isinstance(slot, (tuple, list)) or len(slot) < 2:
+        raise TypeError(f"{at}: expected (primitive, strength, ...), got {slot!r}")
+    name, strength, *integers = slot
+    if name not in NAMES:
+        raise ValueError(_arguments.unknown(at, name, NAMES))
+    wanted = {"spatial": 1, "color": 2}.get(name, 0)
+    if len(integers) != wanted:
+        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {integers}")
+    first, last = 0, 0
+    if name == "spatial":
+        last = _arguments.integer(f"{at}: cut", integers[0], 2, MAX_SPATIAL_CUT)
+    elif name == "color":
+        last = _arguments.integer(f"{at}: last frequency", integers[1], 1, MAX_COLOR_CUT)
+        first = _arguments.integer(f"{at}: first frequency", integers[0], 1, last)
+    return NAMES.index(name), _arguments.amplitude(f"{at}: strength", strength, MAX_STRENGTH), first, last
 
 
 def _describe(plan: Plan, row: int, i: int, j: int) -> str:

@@ -1,4 +1,4 @@
-"""AugMix against Pillow, operation by operation and whole, and its draws against their laws."""
+"""AugMix against Pillow, operation by operation and whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from conftest import make_images, needs_gpu
 from PIL import Image, ImageOps
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from prime_dali import random
 from prime_dali.training.augmix import (
     AUTOCONTRAST,
     EQUALIZE,
@@ -119,115 +118,6 @@ def test_map_by_hand() -> None:
     assert row.tolist() == [23, 33, 43, 53, 63, 70, 0, 0]
 
 
-def drawn(module: AugMix, index: torch.Tensor, size: tuple[int, int] = (48, 96), epoch: Any = None) -> Any:
-    return module.draw(index, epoch, size)
-
-
-def test_law_of_operations_and_depth() -> None:
-    module = AugMix(3, views=3)
-    operation = drawn(module, torch.arange(10_000)).operation
-    assert operation.shape == (3, 2, 3, 10_000)
-    depth = (operation != NONE).sum(0)
-    assert torch.equal(operation != NONE, torch.arange(3)[:, None, None, None] < depth)
-    chains = depth.numel()
-    for value in (1, 2, 3):
-        assert ((depth == value).sum() / chains).item() == pytest.approx(1 / 3, abs=5 * (2 / 9 / chains) ** 0.5)
-    for slot in operation:
-        used = slot[slot != NONE]
-        shares = used.bincount(minlength=9) / used.numel()
-        assert (shares - 1 / 9).abs().max() < 5 * (8 / 81 / used.numel()) ** 0.5
-    # What one slot, chain or view draws says nothing of another.
-    for a, b in ((operation[0, 0, 0], operation[1, 0, 0]), (operation[0, 0, 0], operation[0, 0, 1]),
-                 (operation[0, 0, 0], operation[0, 1, 0])):  # fmt: skip
-        used = (a != NONE) & (b != NONE)
-        table = (a * 9 + b)[used].bincount(minlength=81).double()
-        expected = table.sum() / 81
-        assert ((table - expected) ** 2 / expected).sum() < 80 + 5 * 160**0.5
-
-
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_fixed_depth_and_width(depth: int) -> None:
-    draws = drawn(AugMix(3, depth=depth, width=2), torch.arange(50))
-    assert draws.operation.shape == draws.magnitude.shape == (depth, 1, 2, 50)
-    assert (draws.operation != NONE).all()
-    assert draws.weights.shape == (1, 3, 50)
-
-
-# Level L ~ U(0.1, severity): int(L * 4 / 10), int(L * 30 / 10), ..., int(L * (side / 3) / 10); height 48, width 96.
-@pytest.mark.parametrize(("severity", "bits", "degrees", "threshold", "shear", "rows", "columns"), [
-    (1, {4}, 2, (231, 254), 0.03, 1, 3),
-    (3, {3, 4}, 8, (180, 254), 0.09, 4, 9),
-    (10, {1, 2, 3, 4}, 29, (1, 254), 0.3, 15, 31),
-])  # fmt: skip
-def test_law_of_magnitudes(
-    severity: int, bits: set[int], degrees: int, threshold: tuple[int, int], shear: float, rows: int, columns: int
-) -> None:
-    draws = drawn(AugMix(severity, depth=1), torch.arange(30_000))
-    values = {place: draws.magnitude[draws.operation == place] for place in range(9)}
-
-    def whole(place: int) -> list[int]:
-        assert torch.equal(values[place], values[place].round())
-        return sorted(set(values[place].int().tolist()))
-
-    assert whole(AUTOCONTRAST) == whole(EQUALIZE) == [0]
-    assert set(whole(POSTERIZE)) == bits
-    assert whole(ROTATE) == list(range(-degrees, degrees + 1))
-    assert whole(SOLARIZE) == list(range(threshold[0], threshold[1] + 1))
-    assert whole(TRANSLATE_X) == list(range(-columns, columns + 1))
-    assert whole(TRANSLATE_Y) == list(range(-rows, rows + 1))
-    for place in (SHEAR_X, SHEAR_Y):
-        size, low = values[place].abs(), 0.1 * 0.03
-        assert low < size.min() < 1.05 * low + 0.01 * shear
-        assert 0.99 * shear < size.max() < shear
-        error = (shear - low) / (12 * len(size)) ** 0.5
-        assert size.mean().item() == pytest.approx((low + shear) / 2, abs=5 * error)
-        assert size.std().item() == pytest.approx((shear - low) / 12**0.5, rel=0.05)
-    for place in (ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y):
-        moved = values[place][values[place] != 0]
-        assert (moved > 0).double().mean().item() == pytest.approx(0.5, abs=2.5 / len(moved) ** 0.5)
-
-
-def test_law_of_weights() -> None:
-    """``1 - Beta(1, 1)``, and Dirichlet(1, 1, 1): mean 1/3, variance 1/18, covariance -1/36."""
-    weights = drawn(AugMix(3), torch.arange(40_000)).weights[0].double()
-    assert weights.shape == (4, 40_000)
-    torch.testing.assert_close(weights.sum(0), torch.ones(40_000).double(), rtol=0, atol=1e-6)
-    clean, shares = weights[0], weights[1:] / weights[1:].sum(0)
-    assert ((clean * 10).long().bincount() - 4000).abs().max() < 5 * 3600**0.5
-    covariance = torch.full((3, 3), -1 / 36).fill_diagonal_(1 / 18).double()
-    torch.testing.assert_close(shares.mean(1), torch.full((3,), 1 / 3).double(), rtol=0, atol=0.006)
-    torch.testing.assert_close(shares.cov(), covariance, rtol=0, atol=0.002)
-    assert torch.stack([clean, *shares]).corrcoef()[0, 1:].abs().max() < 0.025
-
-
-def test_draws_are_those_of_numpy() -> None:
-    """Word for word, from the second definition of the random numbers, in plain integers and floats."""
-    seed, epoch, size, severity = 5, 7, (32, 40), 3
-    index = torch.tensor([0, 3, 2**40 + 1])
-    draws = drawn(AugMix(severity, seed=seed, views=3), index, size, epoch)
-    largest = [0, 0, 4, 30, 256, 0.3, 0.3, size[1] / 3, size[0] / 3]
-    for view, (n, number) in ((v, pair) for v in (0, 1) for pair in enumerate(index.tolist())):
-        blocks = [random.stream(seed, np.int64(number), np.int64(epoch), np.int64(16 * view + b)) for b in range(4)]
-        words = [int(word) for block in blocks for word in block]
-        unit = [(word + 0.5) / 2**32 for word in words]
-        shares = -np.log(unit[1:4])
-        expected = [1 - unit[0], *(unit[0] * shares / shares.sum())]
-        np.testing.assert_allclose(draws.weights[view, :, n], expected, rtol=1e-6)
-        for chain in range(3):
-            for slot in range(3):
-                operation, rest = divmod(words[7 + 3 * slot + chain] * 9, 2**32)
-                half, rest = divmod(rest, 2**31)
-                level = 0.1 + (severity - 0.1) * (rest + 0.5) / 2**31
-                if slot >= 1 + int(3 * unit[4 + chain]):
-                    operation, magnitude = NONE, 0.0
-                else:
-                    amount = level * largest[operation] / 10
-                    amount = amount if operation in (SHEAR_X, SHEAR_Y) else int(amount)
-                    magnitude = {POSTERIZE: 4 - amount, SOLARIZE: 256 - amount}.get(operation, (2 * half - 1) * amount)
-                assert draws.operation[slot, view, chain, n] == operation
-                assert draws.magnitude[slot, view, chain, n].item() == pytest.approx(magnitude, rel=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_whole_equals_pillow(dtype: torch.dtype, device: str) -> None:
     """The published code's order of work: normalise the chains, then mix them, then mix with the clean image."""
@@ -236,7 +126,7 @@ def test_whole_equals_pillow(dtype: torch.dtype, device: str) -> None:
     given = images if dtype == torch.uint8 else images / 255
     out = module(given.to(device), index.to(device), 4).cpu()
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
-    draws, clean = drawn(module, index, (32, 40), 4), (images / 255 - mean) / std
+    draws, clean = module.draw(index, 4, (32, 40)), (images / 255 - mean) / std
     expected = [clean]
     for view in range(2):
         weights = draws.weights[view, :, :, None, None, None]
@@ -278,7 +168,7 @@ def test_severity_and_width_matter() -> None:
     far = [(AugMix(severity)(images, index) - images).abs().mean().item() for severity in (1, 3, 10)]
     assert far[0] < far[1] < far[2]
     one = AugMix(3, width=1, depth=1)
-    draws, out = drawn(one, index, (24, 24)), one(images, index)
+    draws, out = one.draw(index, None, (24, 24)), one(images, index)
     for n in range(16):
         made = operate((images[n : n + 1] * 255).round().byte(), *(part[0, 0, 0, n].item() for part in draws[:2])) / 255
         clean, chain = draws.weights[0, :, n]
@@ -343,7 +233,7 @@ class Count(TorchDispatchMode):
 def test_number_of_operators_and_no_wait() -> None:
     """Launches are what a small batch costs on a GPU; reading a value back would wait for it."""
     images, index = make_images(2, 32, 32, dtype=torch.uint8), torch.arange(2)
-    draws = drawn(AugMix(3, views=3), index, (32, 32))
+    draws = AugMix(3, views=3).draw(index, None, (32, 32))
     parts = draws.operation.flatten(1)[0], draws.magnitude.flatten(1)[0]
     chains = images.repeat(6, 1, 1, 1)
     matrices = affine_matrices(*parts, (32, 32))
@@ -375,7 +265,7 @@ def test_opcheck(channels_last: bool, device: str) -> None:
     layout = torch.channels_last if channels_last else torch.contiguous_format
     images = make_images(2, 16, 20, dtype=torch.uint8).to(device).contiguous(memory_format=layout)
     for width in (1, 2):
-        draws = drawn(AugMix(3, width=width), torch.arange(2, device=device), (16, 20))
+        draws = AugMix(3, width=width).draw(torch.arange(2, device=device), None, (16, 20))
         torch.library.opcheck(run_chains, (images, draws.operation, draws.magnitude))
 
 

@@ -1,81 +1,25 @@
-"""The DALI door, on CPU pipelines and, where there is a GPU and CuPy, on GPU ones."""
+"""PRIME in DALI pipelines, on CPU ones and, where there is a GPU and CuPy, on GPU ones."""
 
 from __future__ import annotations
 
-import importlib
-import re
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import DALI_GPU, make_images, needs_gpu
+from conftest import make_images
 from PIL import Image
 
 import prime_dali
-from prime_dali.tools import doctor
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
+import dali_runs
+from dali_runs import IMAGES, MEAN, SIZE, STD, TORCH, expected, run
 from nvidia.dali import Pipeline, fn, pipeline_def, types
 
-from prime_dali.dali import native
-
-SIZE = (24, 40)
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-IMAGES = make_images(8, *SIZE, torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
-TORCH = pytest.param("torch", marks=needs_gpu)
-
-
-@pytest.fixture(params=["cpu", DALI_GPU])
-def device(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(params=["native", "cupy", "dlpack", TORCH])
-def mode(request: pytest.FixtureRequest) -> str:
-    if request.param == "native":
-        request.getfixturevalue("plugin")
-    return request.param
-
-
-def run(
-    device: str,
-    images: Sequence[np.ndarray] = IMAGES,
-    batch: int = 4,
-    iterations: int = 1,
-    indexed: bool = True,
-    flipped: bool = False,
-    **arguments,
-):
-    """The outputs of each iteration: a list of host arrays [batch, ...] a view."""
-
-    @pipeline_def(batch_size=batch, num_threads=2, device_id=0 if device == "gpu" else None, seed=1)
-    def pipeline():
-        image, index = fn.external_source(
-            lambda s: (images[s.idx_in_epoch % len(images)], np.array(s.idx_in_epoch, np.int64)),
-            num_outputs=2, batch=False, dtype=[types.UINT8, types.INT64] if images[0].dtype == np.uint8 else None,
-        )  # fmt: skip
-        image = image.gpu() if device == "gpu" else image
-        if flipped:
-            arguments["flip"] = index & 1
-        out = prime_dali.dali.prime(image, index=index if indexed else None, **arguments)
-        return (*(out if isinstance(out, tuple) else (out,)), index)
-
-    built = pipeline()
-    built.build()
-    return [[np.stack([np.array(s) for s in out.as_cpu()]) for out in built.run()[:-1]] for _ in range(iterations)]
-
-
-def expected(device: str, count: int, **arguments) -> np.ndarray:
-    xp = importlib.import_module("cupy" if device == "gpu" else "numpy")
-    plan = prime_dali.sample("imagenet", xp.arange(count), size=SIZE, seed=5, **arguments)
-    images = xp.asarray(IMAGES[:count])
-    out = prime_dali.arrays.apply(images, plan, layout="NHWC", out_layout="NCHW", mean=MEAN, std=STD)
-    return out if device == "cpu" else out.get()
+device, mode = dali_runs.device, dali_runs.mode  # fixtures
 
 
 def test_same_images_as_the_array_door_whatever_the_batch(device: str, mode: str) -> None:
@@ -106,7 +50,7 @@ def test_auto_is_native_where_that_is_compiled(built: bool, plugin: Path, monkey
 
     taken = []
     for name in ("_native", "_cupy"):
-        monkeypatch.setattr(operator, name, lambda *_, name=name, **__: taken.append(name))
+        monkeypatch.setattr(operator, name, lambda *_, name=name, **__: [taken.append(name)])
     monkeypatch.setattr(operator.native, "is_built", lambda: built)
     with Pipeline(batch_size=1, num_threads=1, device_id=None):
         prime_dali.dali.prime(fn.external_source(IMAGES, batch=False))
@@ -222,215 +166,6 @@ def test_bad_batches_fail_with_our_message(device: str, mode: str) -> None:
         run(device, images=gray, mode=mode)
     with pytest.raises(RuntimeError, match="images: expected one size in a batch, got shapes"):
         run(device, images=[np.zeros((24, 40, 3), np.uint8), np.zeros((24, 41, 3), np.uint8)], batch=2, mode=mode)
-
-
-@pytest.mark.parametrize(("images", "arguments", "message"), [
-    (IMAGES, {"layout": "CHW"}, "images: expected 3 channels, got 24 in image 0"),
-    (IMAGES[..., :1].copy(), {}, "images: expected 3 channels, got 1 in image 0"),
-    (IMAGES[:, :7].copy(), {}, "images: expected 8 to 4096 pixels, got 7 x 40 in image 0"),
-])  # fmt: skip
-def test_bad_batches_in_the_native_operator(
-    images: np.ndarray, arguments: dict, message: str, device: str, plugin: Path
-) -> None:
-    with pytest.raises(RuntimeError, match=rf"prime\.augment(.|\n)*{message}"):
-        run(device, images=images, mode="native", **arguments)
-
-
-def test_images_of_several_sizes_in_the_native_operator(device: str, plugin: Path) -> None:
-    sizes = [(24, 40), (24, 40), (30, 17), (24, 40)]
-    images = [image.permute(1, 2, 0).contiguous().numpy() for i, size in enumerate(sizes)
-              for image in make_images(1, *size, torch.uint8, seed=i)]  # fmt: skip
-
-    @pipeline_def(batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None)
-    def pipeline():
-        image, index = fn.external_source(
-            lambda s: (images[s.idx_in_epoch % 4], np.array(s.idx_in_epoch, np.int64)), num_outputs=2, batch=False
-        )
-        image = image.gpu() if device == "gpu" else image
-        return prime_dali.dali.prime(image, "cifar", index=index, seed=3, mode="native")
-
-    built = pipeline()
-    built.build()
-    for i, out in enumerate(built.run()[0].as_cpu()):
-        plan = prime_dali.sample("cifar", np.array([i]), size=sizes[i], seed=3)
-        alone = prime_dali.arrays.apply(images[i][None], plan, layout="NHWC")
-        assert np.abs(np.array(out).astype(int) - alone[0]).max() <= (0 if device == "cpu" else 1)
-
-
-def test_the_native_operator_itself(device: str, plugin: Path) -> None:
-    """Called directly: an alpha for every image, random indices of its own that checkpoints hold, its own errors."""
-
-    @pipeline_def(batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None, enable_checkpointing=True)
-    def pipeline(more=None):
-        image = fn.external_source(lambda s: IMAGES[s.idx_in_epoch % 4], batch=False)
-        image = image.gpu() if device == "gpu" else image
-        return fn.prime.augment(image, seed=6, **{**prime_dali.dali.arguments("imagenet"), **(more or {})})
-
-    def run_once(built) -> np.ndarray:
-        return np.stack([np.array(s) for s in built.run()[0].as_cpu()])
-
-    first = pipeline()
-    first.build()
-    start = run_once(first)
-    restored = pipeline(checkpoint=first.checkpoint())
-    restored.build()
-    following = run_once(first)
-    assert not np.array_equal(start, following)
-    np.testing.assert_array_equal(run_once(restored), following)
-
-    scaled = pipeline({"alpha": 0.0, "index": 3})
-    scaled.build()
-    np.testing.assert_array_equal(run_once(scaled), IMAGES[:4])
-    for arguments, message in (
-        ({"alpha": -1.0}, r"alpha: expected 0 to 1e\+06, got -1"),
-        ({"alpha": 1e7}, r"alpha: expected 0 to 1e\+06, got 1e\+07"),
-        ({"epoch": -1}, "epoch: expected 0 to 4294967295, got -1"),
-        ({"epoch": 2**32}, "epoch: expected 0 to 4294967295, got 4294967296"),
-        ({"view": [-2]}, "view: expected -1 .* got -2"),
-        ({"distributions": [1.0]}, "distributions: expected 21 numbers"),
-        ({"distributions": [1e30] * 21}, "distributions: chains: expected 1 to 255, got 1e\\+30"),
-        ({"plan_shape": [1]}, "plan_shape: expected 5 numbers"),
-        *(
-            ({"plan_shape": shape}, message)
-            for shape, message in (
-                (
-                    [2, 3, 3, 500, 20],
-                    "distributions, plan_shape: expected those of one configuration, got distributions of 3 chains",
-                ),
-                ([3, 2, 3, 500, 20], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 3, 499, 20], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 3, 500, 19], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 0, 500, 20], "filter_size: expected 1 to 31, got 0"),
-                ([3, 3, 3, 5000, 20], "max_cut: expected 0 to 4094, got 5000"),
-            )
-        ),
-        ({"mean": [0.5]}, "mean, std: expected three numbers each, or none, got 1 and 0"),
-        ({"std": [0.5, 0.5, 0.0], "mean": [0.5] * 3}, "std: expected positive numbers, got 0"),
-        ({"dtype": types.INT32}, "dtype: expected UINT8, FLOAT16 or FLOAT"),
-        ({"output_layout": "WHC"}, "output_layout: expected HWC or CHW, got WHC"),
-    ):
-        with pytest.raises((RuntimeError, ValueError), match=message):
-            run_once(pipeline(arguments))
-
-
-def test_the_native_operator_in_dynamic_mode(plugin: Path) -> None:
-    program = f"""if True:
-        import numpy as np
-        import prime_dali.dali
-        prime_dali.dali.load_plugin({str(plugin)!r})
-        import nvidia.dali.experimental.dynamic as ndd
-        images = np.random.default_rng(0).integers(0, 256, (4, 24, 40, 3), dtype=np.uint8)
-        batch, index = ndd.as_batch(list(images), layout="HWC"), ndd.as_batch([np.int64(i) for i in range(4)])
-        drawn = prime_dali.dali.arguments("imagenet")
-        out = ndd.prime.augment(batch, index=index, key=5, **drawn)
-        plan = prime_dali.sample("imagenet", np.arange(4), size=(24, 40), seed=5)
-        expected = prime_dali.arrays.apply(images, plan, layout="NHWC")
-        assert np.array_equal(np.stack([np.array(tensor) for tensor in out.tensors]), expected)
-        draws = [np.stack([np.array(t) for t in ndd.prime.augment(batch, rng=rng, **drawn).tensors])
-                 for rng in (ndd.random.RNG(1), ndd.random.RNG(1), ndd.random.RNG(2))]
-        assert np.array_equal(draws[0], draws[1]) and not np.array_equal(draws[0], draws[2])
-    """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_alpha_of_each_image(device: str, plugin: Path) -> None:
-    """``alpha`` of the operator scales the amplitudes as that of the configuration does."""
-    given = np.array([0.0, 0.5, 1.0, 2.0], np.float32)
-
-    @pipeline_def(batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None)
-    def pipeline():
-        image, index, alpha = fn.external_source(
-            lambda s: (IMAGES[s.idx_in_epoch % 4], np.array(s.idx_in_epoch, np.int64), given[s.idx_in_epoch % 4]),
-            num_outputs=3, batch=False,
-        )  # fmt: skip
-        image = image.gpu() if device == "gpu" else image
-        return fn.prime.augment(image, index=index, alpha=alpha, seed=2, **prime_dali.dali.arguments("imagenet"))
-
-    built = pipeline()
-    built.build()
-    xp = importlib.import_module("cupy" if device == "gpu" else "numpy")
-    for i, out in enumerate(built.run()[0].as_cpu()):
-        config = prime_dali.preset("imagenet").replace(alpha=float(given[i]))
-        plan = prime_dali.sample(config, xp.array([i]), size=SIZE, seed=2)
-        alone = prime_dali.arrays.apply(xp.asarray(IMAGES[i : i + 1]), plan, layout="NHWC")[0]
-        np.testing.assert_array_equal(np.array(out), alone if device == "cpu" else alone.get())
-
-
-@pytest.mark.parametrize(("program", "message"), [
-    ("dali.load_plugin('none.so')", "FileNotFoundError: path: expected a plugin library, found no file at .*/none.so"),
-    ("open('text.so', 'w').write('no library'); dali.load_plugin('text.so')",
-     "ImportError: .*/text.so is no plugin for DALI .*; build it with `prime-dali build-dali-plugin`"),
-    ("arrays.interface = 1; dali.load_plugin()",
-     "ImportError: .* was built for another version of prime-dali; build it with `prime-dali build-dali-plugin`"),
-    ("dali.load_plugin(); dali.load_plugin(); open('other.so', 'w'); dali.load_plugin('other.so')",
-     "RuntimeError: path: the plugin .* has been loaded, and DALI cannot take another"),
-])  # fmt: skip
-def test_plugins_that_do_not_fit_are_refused(program: str, message: str, tmp_path: Path, plugin: Path) -> None:
-    program = f"from prime_dali import _arrays as arrays, dali; {program}"
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert re.search(message, done.stderr), done.stderr[-2000:]
-
-
-def test_one_process_compiles_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
-    compiler = tmp_path / "compiler"
-    compiler.write_text(f'#!/bin/sh\necho once >> {tmp_path}/calls\nsleep 1\nexec c++ "$@" -O0\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    program = "from prime_dali import dali; dali.load_plugin()"
-    both = [subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) for _ in range(2)]
-    assert [process.wait() for process in both] == [0, 0]
-    assert (tmp_path / "calls").read_text().splitlines() == ["once"]
-    path = prime_dali.dali.plugin_path()
-    assert sorted(p.name for p in path.parent.iterdir()) == ["libprime_dali_plugin.so", f"{path.name}.json", "lock"]
-    assert native.is_built()
-
-    # Cut off or changed, as by a full disk or a copy that was stopped: found before it is loaded, and compiled again.
-    whole, record = path.read_bytes(), native._record(path).read_bytes()
-    for content, text, message in (
-        (whole[:100_000], record, f"damaged: expected {len(whole)} bytes, got 100000"),
-        (whole[:-8] + b"changed!", record, "damaged: its content is not what was compiled"),
-        (whole, b"{", "not compiled to its end"),
-        (whole, None, "not compiled to its end"),
-    ):
-        path.write_bytes(content)
-        native._record(path).unlink() if text is None else native._record(path).write_bytes(text)
-        assert not native.is_built()
-        [found] = [finding for finding in doctor.examine() if finding.what == "native DALI operator"]
-        assert not found.usable
-        assert message in found.detail
-        assert found.advice == "prime-dali build-dali-plugin"
-    path.write_bytes(whole[:100_000])
-    elsewhere = tmp_path / "elsewhere.so"
-    elsewhere.write_bytes(whole[:100_000])
-    for given, message in ((path, "not compiled to its end"), (elsewhere, "damaged: expected .* bytes, got 100000")):
-        monkeypatch.setattr(native, "_loaded", None)
-        if given == path:
-            native._record(path).write_bytes(b"{")
-        with pytest.raises(ImportError, match=f"is no plugin that can be loaded: {message}; build it with"):
-            native.load_plugin(given)
-    monkeypatch.setattr(
-        native, "_compile", lambda target: (target.write_bytes(whole), native._record(target).write_bytes(record))
-    )
-    assert native.build_plugin() == path
-    assert native.is_built()
-
-
-def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
-    compiler = tmp_path / "compiler"
-    compiler.write_text("#!/bin/sh\necho 'plugin.cpp:1: error: no such header' >&2\nexit 1\n")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    with pytest.raises(RuntimeError, match=r"does not compile for DALI .*:\nplugin.cpp:1: error: no such header"):
-        prime_dali.dali.build_plugin()
-    assert not prime_dali.dali.plugin_path().exists()
-    before = prime_dali.dali.plugin_path()
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert prime_dali.dali.plugin_path() == before  # what was built in one place is found in another without compiler
-    with pytest.raises(RuntimeError, match=r"needs a C.*compiler; no-such-compiler is not on PATH"):
-        prime_dali.dali.build_plugin()
 
 
 def test_images_must_be_a_data_node() -> None:

@@ -52,9 +52,13 @@ def test_pipelines_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         for i, image in enumerate(make_images(2, 60, 80, torch.uint8)):
             Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / folder / f"{i}.jpg")
     monkeypatch.chdir(tmp_path)
-    names = {"torch": torch}
+    from prime_dali.dali import Execution
+
+    names = {"torch": torch, "Execution": Execution}
     small = block("train_pipeline").replace("range(90)", "range(2)").replace("=256", "=2")
-    exec(small.replace("seed=1", 'seed=1, device="cpu"').replace("batch_size=2)", 'batch_size=2, device="cpu")'), names)
+    for given in ("seed=1)", "batch_size=2)"):
+        small = small.replace(given, f'{given[:-1]}, execution=Execution("cpu"))')
+    exec(small, names)
     assert names["clean"].shape == names["first"].shape == (2, 3, 224, 224)
     assert names["train"].epoch == 2
     assert torch.load(tmp_path / "state.pt")["loader"] == names["train"].state_dict()

@@ -27,11 +27,19 @@ from .loader import Batch, Loader
 from .native import arguments, build_plugin, load_plugin, plugin_path
 from .operator import prime
 from .pipelines import ImagePipeline, train_pipeline, val_pipeline
+from .settings import Augmentation, CenterCrop, Execution, Output, RandomCrop, Reader, Source
 
 __all__ = [
+    "Augmentation",
     "Batch",
+    "CenterCrop",
+    "Execution",
     "ImagePipeline",
     "Loader",
+    "Output",
+    "RandomCrop",
+    "Reader",
+    "Source",
     "arguments",
     "build_plugin",
     "load_plugin",

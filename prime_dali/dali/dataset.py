@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,34 @@ from numpy.typing import NDArray
 from .. import _arguments
 from ..data import folders as _folders
 from ..data.sampling import permutation
+from .settings import Reader
 
-LAST_BATCH = ("drop", "partial", "fill")
+
+@dataclass(frozen=True)
+class EpochSampling:
+    """How batches are drawn from a data set; all of it must be the same for a state to be continued.
+
+    Raises:
+        TypeError, ValueError: A wrong seed or batch size.
+    """
+
+    seed: int
+    shuffle: bool
+    batch_size: int
+    shard_id: int
+    num_shards: int
+    last_batch: str
+
+    def __post_init__(self) -> None:
+        # Other kinds of ints than Python's would get into states, which are to be kept in any format.
+        object.__setattr__(self, "batch_size", _arguments.integer("batch_size", self.batch_size, 1, 2**20))
+        object.__setattr__(self, "seed", _arguments.seed(self.seed))
+
+    def batches(self, images: int) -> int:
+        """Batches an epoch of a source that gives this shard ``images`` images an epoch."""
+        if self.batch_size > images:
+            raise ValueError(f"batch_size: expected at most num_images, {images}, got {self.batch_size}")
+        return images // self.batch_size if self.last_batch == "drop" else -(-images // self.batch_size)
 
 
 class Files:
@@ -24,54 +50,43 @@ class Files:
     epoch alone: each shard computes that of the whole data set and takes every ``num_shards``-th image of it.
     """
 
-    def __init__(
-        self,
-        files: Sequence[str],
-        labels: NDArray[np.int64],
-        *,
-        batch_size: int,
-        shard_id: int,
-        num_shards: int,
-        last_batch: str,
-        shuffle: bool,
-        seed: int,
-    ) -> None:
-        self.files, self.labels, self.batch_size = files, labels, batch_size
-        self.shard_id, self.num_shards, self.last_batch = shard_id, num_shards, last_batch
-        self.shuffle, self.seed = shuffle, seed
+    def __init__(self, files: Sequence[str], labels: NDArray[np.int64], sampling: EpochSampling) -> None:
+        self.files, self.labels, self.sampling = files, labels, sampling
         self._special = _folders.special(files)
         self.replaced: dict[int, int] = {}  # number of an unreadable file: number of the one read in its place
         self._shard: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))  # of the last epoch asked for
-        total = len(files)
-        if num_shards > total:
-            raise ValueError(f"num_shards: expected at most the number of images, {total}, got {num_shards}")
-        if last_batch == "partial":
-            self.images = len(range(shard_id, total, num_shards))
-        else:
-            share = total // num_shards if last_batch == "drop" else -(-total // num_shards)
-            if batch_size > share:
-                raise ValueError(
-                    f"batch_size: expected at most the {share} images of a shard with last_batch={last_batch!r}, "
-                    f"got {batch_size}"
-                )
-            whole = share // batch_size if last_batch == "drop" else -(-share // batch_size)
-            self.images = whole * batch_size
-        self.batches = -(-self.images // batch_size)
+        self.images = self._share(sampling, len(files))
+        self.batches = -(-self.images // sampling.batch_size)
+
+    @staticmethod
+    def _share(sampling: EpochSampling, total: int) -> int:
+        """How many of ``total`` images this shard reads in an epoch."""
+        shards, size, last = sampling.num_shards, sampling.batch_size, sampling.last_batch
+        if shards > total:
+            raise ValueError(f"num_shards: expected at most the number of images, {total}, got {shards}")
+        if last == "partial":
+            return len(range(sampling.shard_id, total, shards))
+        share = total // shards if last == "drop" else -(-total // shards)
+        if size > share:
+            raise ValueError(
+                f"batch_size: expected at most the {share} images of a shard with last_batch={last!r}, got {size}"
+            )
+        return (share // size if last == "drop" else -(-share // size)) * size
 
     @property
     def settings(self) -> dict[str, Any]:
         """What must be the same for a state to be continued."""
-        names = ("seed", "shuffle", "batch_size", "shard_id", "num_shards", "last_batch")
-        return {"number of images": len(self.files)} | {name: getattr(self, name) for name in names}
+        return {"number of images": len(self.files)} | asdict(self.sampling)
 
     def batch(self, step: int) -> tuple[NDArray[np.int64], int]:
         """Image numbers of batch ``step``, counted from the start of epoch 0, before replacements; and its epoch."""
         epoch, place = divmod(step, self.batches)
         if self._shard[0] != epoch:
-            total = len(self.files)
-            order = permutation(self.seed, epoch, total) if self.shuffle else np.arange(total)
-            self._shard = epoch, order[(self.shard_id + self.num_shards * np.arange(self.images)) % total]
-        return self._shard[1][place * self.batch_size : (place + 1) * self.batch_size], epoch
+            total, sampling = len(self.files), self.sampling
+            order = permutation(sampling.seed, epoch, total) if sampling.shuffle else np.arange(total)
+            self._shard = epoch, order[(sampling.shard_id + sampling.num_shards * np.arange(self.images)) % total]
+        size = self.sampling.batch_size
+        return self._shard[1][place * size : (place + 1) * size], epoch
 
     def feed(
         self, step: int
@@ -130,49 +145,15 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], 
     return files, labels, classes
 
 
-def listed(
-    folder: str | os.PathLike[str] | None, files: Sequence[str | os.PathLike[str]] | None, labels: Sequence[int] | None
-) -> tuple[list[str], NDArray[np.int64]]:
-    """Files and labels of the arguments of a pipeline: a folder, or both lists.
+def listed(reader: Reader) -> tuple[list[str], NDArray[np.int64]]:
+    """The files that a reader names, and their labels.
 
     Raises:
-        TypeError, ValueError: Neither or both are given, lists of two lengths, empty ones, labels that are not ints.
+        ValueError, OSError: As for :func:`image_folder`.
     """
-    if (folder is None) == (files is None):
-        got = "neither" if folder is None else "both"
-        raise ValueError(f"folder: expected either folder or files (or source alone), got {got}")
-    if folder is not None:
-        if labels is not None:
-            raise ValueError("labels: expected None with folder, whose class folders give them")
-        names, numbers, _ = image_folder(folder)
-        return names, np.array(numbers, np.int64)
-    if files is None or isinstance(files, (str, bytes)):
-        raise TypeError(f"files: expected a list of paths, got {type(files).__name__}")
-    if labels is None:
-        raise ValueError("labels: expected one int a file, got None")
-    if not len(files):
-        raise ValueError("files: expected at least one path, got none")
-    if len(labels) != len(files):
-        raise ValueError(f"labels: expected one a file, {len(files)}, got {len(labels)}")
-    array = np.asarray(labels)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise TypeError(f"labels: expected ints, got {array.dtype} of shape {list(array.shape)}")
-    return [os.fspath(file) for file in files], array.astype(np.int64)
-
-
-def shard(shard_id: int | None, num_shards: int | None) -> tuple[int, int]:
-    """Shard and number of shards: as given, else rank and world size of torch.distributed, else 0 and 1.
-
-    Raises:
-        TypeError, ValueError: Only one is given, no ints, or ``shard_id`` is not below ``num_shards``.
-    """
-    if (shard_id is None) != (num_shards is None):
-        missing = "shard_id" if shard_id is None else "num_shards"
-        raise ValueError(f"{missing}: expected shard_id and num_shards together, or neither, got None")
-    if shard_id is None:
-        torch = sys.modules.get("torch")  # who has a process group has imported it
-        if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
-            return 0, 1
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    count = _arguments.integer("num_shards", num_shards, 1, 2**31 - 1)
-    return _arguments.integer("shard_id", shard_id, 0, count - 1), count
+    if reader.folder is not None:
+        names, labels, _ = image_folder(reader.folder)
+        return names, np.array(labels, np.int64)
+    assert reader.files is not None
+    assert reader.labels is not None
+    return [os.fspath(file) for file in reader.files], np.asarray(reader.labels).astype(np.int64)

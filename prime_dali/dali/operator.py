@@ -89,47 +89,45 @@ def prime(
         ImportError: GPU images without CuPy (``cupy``), or without CUDA in this build.
         RuntimeError: The plugin does not compile (``native``).
     """
+    nodes = _nodes(images, index, epoch, flip, _arguments.seed(seed))
+    means, stds = _arguments.channels(mean, std)
+    augment = _Augment(
+        config=as_config(config), seed=_arguments.seed(seed),
+        view=_arguments.TRAINING_VIEWS[_arguments.training_views(views)],
+        epoch=None if "epoch" in nodes else _arguments.epoch(epoch), mean=means, std=stds,
+        dtype=None if out_dtype is None else _numpy_dtype(out_dtype), layout=layout,
+        out_layout=_arguments.layouts(layout, out_layout, _LAYOUTS), names=tuple(nodes),
+    )  # fmt: skip
+    mode = _mode(mode, nodes)
+    made = _native(augment, nodes, out_dtype) if mode == "native" else _in_python(mode, augment, nodes)
+    return made[0] if len(made) == 1 else made
+
+
+def _nodes(images: Any, index: Any, epoch: Any, flip: Any, seed: int) -> dict[str, DataNode]:
+    """The inputs of PRIME by name, without an epoch that is an int; TypeError where a node is wanted."""
     if not isinstance(images, DataNode):
         raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
-    settings = as_config(config)
-    seed = _arguments.seed(seed)
-    views = _arguments.training_views(views)
-    view = _arguments.TRAINING_VIEWS[views]
-    out_layout = _arguments.layouts(layout, out_layout, _LAYOUTS)
-    mean, std = _arguments.channels(mean, std)
-    dtype = None if out_dtype is None else _numpy_dtype(out_dtype)
     if index is None:
         index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64, seed=seed & 0x7FFFFFFF)
     elif not isinstance(index, DataNode):
         raise TypeError(f"index: expected a DataNode of int64 scalars, got {type(index).__name__}")
-    inputs: dict[str, DataNode] = {"images": images, "index": index}
+    nodes: dict[str, DataNode] = {"images": images, "index": index}
     if isinstance(epoch, DataNode):
-        inputs["epoch"] = epoch
-    else:
-        epoch = _arguments.epoch(epoch)
+        nodes["epoch"] = epoch
     if flip is not None:
         if not isinstance(flip, DataNode):
             raise TypeError(f"flip: expected a DataNode of scalars, got {type(flip).__name__}")
-        inputs["flip"] = flip
-    if mode not in MODES:
-        raise ValueError(_arguments.unknown("mode", mode, MODES))
-    if mode == "auto":
-        on_cpu = all(node.device == "cpu" for name, node in inputs.items() if name != "images")
-        mode = "native" if on_cpu and native.is_built() else "cupy"
-    augment = _Augment(settings, seed, view, epoch, mean, std, dtype, layout, out_layout, tuple(inputs))
-    if mode == "native":
-        out = _native(augment, inputs, out_dtype)
-        return out if views == 1 else tuple(out)
-    if images.device == "gpu":
-        if mode == "cupy":
-            arrays.require_cuda("images")
-        inputs = {name: node if name == "images" else node.gpu() for name, node in inputs.items()}
-    # DALI takes every array that Python returns by itself: the views of an image come as one, and it parts them.
-    out = {"cupy": _cupy, "dlpack": _dlpack, "torch": _torch}[mode](
-        augment, list(inputs.values()), device=images.device, batch_processing=True, num_outputs=1,
-        output_layouts=out_layout if views == 1 else f"F{out_layout}",
-    )  # fmt: skip
-    return out if views == 1 else tuple(out[view] for view in range(views))
+        nodes["flip"] = flip
+    return nodes
+
+
+def _mode(mode: str, nodes: dict[str, DataNode]) -> str:
+    """The mode that ``"auto"`` comes to; ValueError for an unknown one."""
+    _arguments.one_of("mode", mode, MODES)
+    if mode != "auto":
+        return mode
+    on_cpu = all(node.device == "cpu" for name, node in nodes.items() if name != "images")
+    return "native" if on_cpu and native.is_built() else "cupy"
 
 
 @dataclass(frozen=True)
@@ -212,19 +210,37 @@ def _stacked(xp: Any, samples: Sequence[Any]) -> Any:
     return xp.stack(samples)
 
 
-def _native(augment: _Augment, inputs: dict[str, DataNode], out_dtype: Any) -> Any:
+def _native(augment: _Augment, nodes: dict[str, DataNode], out_dtype: Any) -> tuple[DataNode, ...]:
+    """The views that ``fn.prime.augment`` makes."""
     native.load_plugin()
-    named: dict[str, Any] = {name: node for name, node in inputs.items() if name != "images"}
+    named: dict[str, Any] = {name: node for name, node in nodes.items() if name != "images"}
     for name, node in named.items():
         if node.device != "cpu":
             raise ValueError(f"{name}: expected a CPU node in mode native, got a {node.device.upper()} one")
     named.setdefault("epoch", augment.epoch)
     optional = {"mean": augment.mean, "std": augment.std, "dtype": out_dtype}
-    return fn.prime.augment(
-        fn.reinterpret(inputs["images"], layout=augment.layout), seed=augment.seed,
+    made = fn.prime.augment(
+        fn.reinterpret(nodes["images"], layout=augment.layout), seed=augment.seed,
         view=_arguments.views(augment.view), output_layout=augment.out_layout, **native.arguments(augment.config),
         **named, **{name: value for name, value in optional.items() if value is not None},
     )  # fmt: skip
+    return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+
+
+def _in_python(mode: str, augment: _Augment, nodes: dict[str, DataNode]) -> tuple[DataNode, ...]:
+    """The views that a Python operator of DALI makes."""
+    images = nodes["images"]
+    if images.device == "gpu":
+        if mode == "cupy":
+            arrays.require_cuda("images")
+        nodes = {name: node if name == "images" else node.gpu() for name, node in nodes.items()}
+    views = len(_arguments.views(augment.view))
+    # DALI takes every array that Python returns by itself: the views of an image come as one, and it parts them.
+    made = {"cupy": _cupy, "dlpack": _dlpack, "torch": _torch}[mode](
+        augment, list(nodes.values()), device=images.device, batch_processing=True, num_outputs=1,
+        output_layouts=augment.out_layout if views == 1 else f"F{augment.out_layout}",
+    )  # fmt: skip
+    return (made,) if views == 1 else tuple(made[view] for view in range(views))
 
 
 def _cupy(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:

@@ -108,17 +108,20 @@ class Pictures:
         return replace(self, files=[self.files[i] for i in index.tolist()], labels=self.labels[index])
 
     def _dali(self, size: int, device: torch.device) -> Iterator[Batch]:
-        from ..dali import Loader, pipelines, val_pipeline
+        from ..dali import CenterCrop, Execution, Loader, Output, Reader, val_pipeline
+        from ..dali.operator import types
 
         if self.resize is None:
             with ThreadPoolExecutor(max(self.workers, 1)) as pool:
                 for file, found in zip(self.files, pool.map(dimensions, self.files), strict=True):
                     _check_size(file, found, self.size)
         pipeline = val_pipeline(
-            files=self.files, labels=self.labels.tolist(), batch_size=size, size=(self.size, self.size),
-            resize=self.resize or self.size, mean=None, std=None, out_dtype=pipelines.types.UINT8,
-            shard_id=0, num_shards=1, device="gpu" if device.type == "cuda" else "cpu", device_id=device.index,
-            num_threads=self.workers or None,
+            Reader(files=self.files, labels=self.labels.tolist(), shard_id=0, num_shards=1), batch_size=size,
+            crop=CenterCrop(self.size, resize=self.resize or self.size),
+            output=Output(mean=None, std=None, dtype=types.UINT8),
+            execution=Execution(
+                "gpu" if device.type == "cuda" else "cpu", device_id=device.index, num_threads=self.workers or None
+            ),
         )  # fmt: skip
         for batch in Loader(pipeline):
             assert isinstance(batch.images, torch.Tensor)

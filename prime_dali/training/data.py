@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,11 +18,17 @@ from .augmix import AugMix
 from .config import TrainConfig
 from .ranks import Ranks
 
+if TYPE_CHECKING:
+    from ..dali import Loader
+
 PADDING = 4  # pixels, of CIFAR's random crops
 VALIDATION_BATCH = 1000
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Normalised images, ``[views * N, 3, H, W]`` in channels_last, the clean ones first; labels, int64 ``[N]``."""
+
+Tree = tuple[list[str], list[int], tuple[str, ...]]
+"""Files, a label each, and the classes of one tree of class folders."""
 
 
 class Plain(torch.nn.Module):
@@ -165,48 +171,15 @@ class FolderData:
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
-        try:
-            from ..dali import Loader, train_pipeline, val_pipeline
-            from ..dali.operator import types
-        except ImportError as error:
-            raise ImportError(
-                f"recipe {config.recipe}: expected NVIDIA DALI, got none ({error}); "
-                "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)"
-            ) from error
+        _require_dali(config.recipe)
         root = Path(config.data)
         folders = (root / "train", *map(Path, config.deepaugment), root / "val")
-        trees = [listed(tree, config.recipe) for tree in folders]
+        trees = [listed(folder, config.recipe) for folder in folders]
         self.classes = trees[0][2]
-        for tree, (_, _, classes) in zip(("EDSR", "CAE", "val")[-(len(trees) - 1) :], trees[1:], strict=True):
-            check_classes(f"{tree}: ", self.classes, classes)
-        share = config.batch // ranks.world
-        mean, std = config.statistics
-        cuda = ranks.device.type == "cuda"
-        common: dict[str, Any] = {
-            "size": (config.size, config.size), "device": "gpu" if cuda else "cpu", "out_layout": "HWC",
-            "device_id": ranks.device.index if cuda else None, "num_threads": config.workers or None,
-            "shard_id": ranks.rank, "num_shards": ranks.world,
-        }  # fmt: skip
-        finished = {"mean": mean, "std": std, "out_dtype": types.FLOAT16 if cuda else types.FLOAT}
-        augmix = config.method == "augmix"
-        self.augment = augmentation(config, out_dtype).to(ranks.device) if augmix else None
-        raw = {"mean": None, "std": None, "out_dtype": types.UINT8}
-        self._train = Loader(
-            train_pipeline(
-                files=[file for files, _, _ in trees[:-1] for file in files],
-                labels=[label for _, labels, _ in trees[:-1] for label in labels],
-                config=config.prime() if config.method == "prime" else None,
-                views=config.views if config.method == "prime" else 1,
-                batch_size=share, seed=config.seed, **(raw if augmix else finished), **common,
-            ),
-            on_error="skip",
-        )  # fmt: skip
-        self._val = Loader(
-            val_pipeline(
-                files=trees[-1][0], labels=trees[-1][1], batch_size=min(share, 250),
-                resize=config.resize or config.size, **finished, **common,
-            )
-        )  # fmt: skip
+        for name, (_, _, classes) in zip(("EDSR", "CAE", "val")[-(len(trees) - 1) :], trees[1:], strict=True):
+            check_classes(f"{name}: ", self.classes, classes)
+        self.augment = augmentation(config, out_dtype).to(ranks.device) if config.method == "augmix" else None
+        self._train, self._val = _loaders(config, ranks, trees[:-1], trees[-1])
         digest = hashlib.sha256()
         for folder, (files, _, _) in zip(folders[:-1], trees, strict=False):  # names in it: it may lie elsewhere
             digest.update(os.fsencode("\0".join([file[len(str(folder)) :] for file in files])) + b"\0\0")
@@ -241,7 +214,48 @@ class FolderData:
         self._train.load_state_dict(state)
 
 
-def listed(folder: Path, recipe: str) -> tuple[list[str], list[int], tuple[str, ...]]:
+def _require_dali(recipe: str) -> None:
+    """ImportError, with what to install, unless NVIDIA DALI is there."""
+    try:
+        from .. import dali  # noqa: F401 -- only whether it is there
+    except ImportError as error:
+        raise ImportError(
+            f"recipe {recipe}: expected NVIDIA DALI, got none ({error}); "
+            "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)"
+        ) from error
+
+
+def _loaders(config: TrainConfig, ranks: Ranks, train: Sequence[Tree], val: Tree) -> tuple[Loader, Loader]:
+    """This process's training and validation batches; raw pixels where AugMix is to augment them."""
+    from .. import dali
+    from ..dali.operator import types
+
+    cuda, prime, share = ranks.device.type == "cuda", config.method == "prime", config.batch // ranks.world
+    mean, std = config.statistics
+    execution = dali.Execution(
+        "gpu" if cuda else "cpu", device_id=ranks.device.index if cuda else None, num_threads=config.workers or None
+    )
+    finished = dali.Output(mean=mean, std=std, dtype=types.FLOAT16 if cuda else types.FLOAT, layout="HWC")
+    raw = dali.Output(mean=None, std=None, dtype=types.UINT8, layout="HWC")
+    size = config.size, config.size
+    training = dali.train_pipeline(
+        dali.Reader(
+            files=[file for files, _, _ in train for file in files],
+            labels=[label for _, labels, _ in train for label in labels],
+            shard_id=ranks.rank, num_shards=ranks.world,
+        ),
+        dali.Augmentation(config.prime(), views=config.views) if prime else None, batch_size=share, seed=config.seed,
+        crop=dali.RandomCrop(size), output=raw if config.method == "augmix" else finished, execution=execution,
+    )  # fmt: skip
+    validation = dali.val_pipeline(
+        dali.Reader(files=val[0], labels=val[1], shard_id=ranks.rank, num_shards=ranks.world),
+        batch_size=min(share, 250),
+        crop=dali.CenterCrop(size, resize=config.resize or config.size), output=finished, execution=execution,
+    )  # fmt: skip
+    return dali.Loader(training, on_error="skip"), dali.Loader(validation)
+
+
+def listed(folder: Path, recipe: str) -> Tree:
     """Files, labels and classes of an ImageFolder tree; for ``in100`` those of ImageNet-100 alone.
 
     ImageNet-100 is every tenth of the 1,000 sorted class folders (docs/METHOD.md).

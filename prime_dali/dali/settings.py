@@ -1,0 +1,353 @@
+"""The settings of whole pipelines, in groups. Each group is checked where it is made, apart from what works with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from nvidia.dali.data_node import DataNode
+
+from .. import _arguments
+from ..config import PrimeConfig, as_config
+from ..data.statistics import IMAGENET_STATISTICS
+from .operator import MODES, types
+
+IMAGENET_MEAN, IMAGENET_STD = IMAGENET_STATISTICS
+LAYOUTS = ("CHW", "HWC")
+DEVICES = ("auto", "cpu", "gpu")
+LAST_BATCH = ("drop", "partial", "fill")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Group = TypeVar("Group")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shared:
+    """What :class:`Reader` and :class:`Source` have in common: how an epoch is divided."""
+
+    last_batch: str | None = None
+    shard_id: int | None = None
+    num_shards: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.last_batch is not None:
+            _arguments.one_of("last_batch", self.last_batch, LAST_BATCH)
+            _set(self, last_batch=str(self.last_batch))
+        if (self.shard_id is None) != (self.num_shards is None):
+            missing = "shard_id" if self.shard_id is None else "num_shards"
+            raise ValueError(f"{missing}: expected shard_id and num_shards together, or neither, got None")
+        if self.num_shards is not None:
+            count = _arguments.integer("num_shards", self.num_shards, 1, 2**31 - 1)
+            _set(self, num_shards=count, shard_id=_arguments.integer("shard_id", self.shard_id, 0, count - 1))
+
+    def shard(self) -> tuple[int, int]:
+        """Shard and number of shards: as given, else rank and world size of torch.distributed, else 0 and 1."""
+        if self.shard_id is not None and self.num_shards is not None:
+            return self.shard_id, self.num_shards
+        torch = sys.modules.get("torch")  # who has a process group has imported it
+        if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            return 0, 1
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+@dataclass(frozen=True, eq=False)
+class Reader(_Shared):
+    """Which image files a pipeline reads, and in which order.
+
+    Attributes:
+        folder: A folder with one folder of images a class, as for ``torchvision.datasets.ImageFolder``.
+        files, labels: Paths, and one int each, in place of ``folder``.
+        shuffle: Whether every epoch has an order of its own. None: True in training. Validation keeps the order of
+            the list.
+        last_batch: What to do where the batch size and the shards do not divide the images. ``"drop"``: leave out
+            the end of the epoch's order; ``"fill"``: go on with images of its beginning; both give every shard the
+            same number of full batches. ``"partial"``: a smaller last batch, every image exactly once over all shards,
+            some of which may then have one batch more than others. None: ``"drop"`` in training, ``"partial"`` in
+            validation.
+        shard_id, num_shards: Of this process. None: rank and world size of torch.distributed if that is initialized.
+
+    Raises:
+        TypeError, ValueError: A wrong field; the message names it.
+    """
+
+    folder: str | os.PathLike[str] | None = None
+    _: KW_ONLY
+    files: Sequence[str | os.PathLike[str]] | None = None
+    labels: Sequence[int] | None = None
+    shuffle: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.folder is None) == (self.files is None):
+            got = "neither" if self.folder is None else "both"
+            raise ValueError(f"folder: expected either folder or files, got {got}")
+        if self.folder is not None:
+            if self.labels is not None:
+                raise ValueError("labels: expected None with folder, whose class folders give them")
+        else:
+            _check_list(self.files, self.labels)
+        if self.shuffle is not None:
+            _set(self, shuffle=bool(self.shuffle))
+
+
+def _check_list(files: Any, labels: Any) -> None:
+    """TypeError or ValueError unless these are paths and one int each."""
+    if isinstance(files, (str, bytes)):
+        raise TypeError(f"files: expected a list of paths, got {type(files).__name__}")
+    if labels is None:
+        raise ValueError("labels: expected one int a file, got None")
+    if not len(files):
+        raise ValueError("files: expected at least one path, got none")
+    if len(labels) != len(files):
+        raise ValueError(f"labels: expected one a file, {len(files)}, got {len(labels)}")
+    array = np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError(f"labels: expected ints, got {array.dtype} of shape {list(array.shape)}")
+
+
+@dataclass(frozen=True)
+class Source(_Shared):
+    """Images that other operators of DALI give: from LMDB, WebDataset, TFRecord, a cache.
+
+    Attributes:
+        function: Called in the pipeline definition, returns DataNodes of images, labels (integers) and image numbers
+            (integers), or None for numbers of DALI's generator, which then name crop, flip and PRIME. Labels and
+            numbers of type uint8 and one dimension are text, as WebDataset's ``cls``: of decimal digits. Every batch
+            must have ``batch_size`` images, without an end, as DALI's readers give them. It shuffles and shards by
+            itself.
+        num_images: Images an epoch, on this shard.
+        decoded: The images are uint8 HWC; False: encoded, on the CPU.
+        last_batch: ``"drop"`` or ``"fill"``, as for :class:`Reader`. None: ``"drop"`` in training, ``"fill"`` in
+            validation.
+        shard_id, num_shards: As for :class:`Reader`.
+
+    Raises:
+        TypeError, ValueError: A wrong field; the message names it.
+    """
+
+    function: Callable[[], tuple[DataNode, DataNode, DataNode | None]]
+    _: KW_ONLY
+    num_images: int
+    decoded: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise TypeError(f"function: expected a function without arguments, got {type(self.function).__name__}")
+        if self.last_batch == "partial":
+            raise ValueError("last_batch: expected 'drop' or 'fill' with a Source, got 'partial'")
+        _set(self, num_images=_arguments.integer("num_images", self.num_images, 1, 2**62))
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What PRIME does to the images.
+
+    Attributes:
+        config: The distributions, or the name of a preset. None: without PRIME, all else the same.
+        views: 1, or 3 of one decode: clean, augmented, augmented.
+        mode: How PRIME runs, see :func:`prime_dali.dali.prime`.
+
+    Raises:
+        TypeError, ValueError: A wrong field; the message names it.
+    """
+
+    config: PrimeConfig | str | None = "imagenet"
+    _: KW_ONLY
+    views: int = 1
+    mode: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.config is None and self.views != 1:
+            raise ValueError(f"views: expected 1 without PRIME (config=None), got {self.views!r}")
+        _arguments.one_of("mode", self.mode, MODES)
+        config = None if self.config is None else as_config(self.config)
+        _set(self, config=config, views=_arguments.training_views(self.views))
+
+
+@dataclass(frozen=True)
+class RandomCrop:
+    """The window of a training image, which is resized, and its flip; as ``torchvision.transforms.RandomResizedCrop``.
+
+    Attributes:
+        size: Height and width of the result, 8 to 4096 pixels each, or an int for squares.
+        area, ratio: Bounds of the window's part of the area (0 to 1), and of its width / height.
+        flip: Probability to mirror left to right; all views of an image together.
+
+    Raises:
+        TypeError, ValueError: A wrong field; the message names it.
+    """
+
+    size: int | Sequence[int] = (224, 224)
+    _: KW_ONLY
+    area: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        area = _arguments.interval("area", self.area, 1.0)
+        ratio = _arguments.interval("ratio", self.ratio, float("inf"))
+        flip = _arguments.amplitude("flip", self.flip)
+        if flip > 1:
+            raise ValueError(f"flip: expected a probability, 0 to 1, got {flip}")
+        _set(self, size=_arguments.image_size("size", self.size), area=area, ratio=ratio, flip=flip)
+
+
+@dataclass(frozen=True)
+class CenterCrop:
+    """The middle of a validation image, after its shorter side was resized.
+
+    Attributes:
+        size: As of :class:`RandomCrop`.
+        resize: The shorter side after resizing, pixels; at least both sides of ``size``.
+
+    Raises:
+        TypeError, ValueError: A wrong field; the message names it.
+    """
+
+    size: int | Sequence[int] = (224, 224)
+    _: KW_ONLY
+    resize: int = 256
+
+    def __post_init__(self) -> None:
+        size = _arguments.image_size("size", self.size)
+        _set(self, size=size, resize=_arguments.integer("resize", self.resize, max(size), _arguments.MAX_SIDE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """The form in which a pipeline gives its images.
+
+    Attributes:
+        mean, std: Per channel, on the [0, 1] scale. None, both: pixels in [0, 1], or 0 to 255 for ``types.UINT8``.
+        dtype: ``types.FLOAT``, ``FLOAT16``, or ``UINT8`` without mean and std.
+        layout: ``"CHW"`` or ``"HWC"``.
+
+    Raises:
+        TypeError, ValueError: A wrong field; the message names it.
+    """
+
+    mean: Sequence[float] | None = IMAGENET_MEAN
+    std: Sequence[float] | None = IMAGENET_STD
+    dtype: Any = types.FLOAT
+    layout: str = "CHW"
+
+    def __post_init__(self) -> None:
+        _arguments.one_of("layout", self.layout, LAYOUTS)
+        mean, std = _arguments.channels(self.mean, self.std)
+        if self.dtype not in (types.UINT8, types.FLOAT16, types.FLOAT):
+            raise TypeError(f"dtype: expected types.UINT8, FLOAT16 or FLOAT, got {self.dtype!r}")
+        if self.dtype == types.UINT8 and mean is not None:
+            raise ValueError("dtype: expected FLOAT or FLOAT16 with mean and std, got UINT8")
+        _set(self, mean=mean, std=std)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where a pipeline runs, and with how much of the machine.
+
+    Attributes:
+        device: ``"gpu"`` decodes and augments there, ``"cpu"`` does not, ``"auto"`` takes the GPU if it can be used.
+        device_id: Number of the GPU. None: torch's current one, else 0.
+        num_threads: Of DALI. None: as many as this process may use.
+        prefetch_queue_depth: Batches that are made ahead.
+
+    Raises:
+        TypeError, ValueError: A wrong field; the message names it.
+    """
+
+    device: str = "auto"
+    _: KW_ONLY
+    device_id: int | None = None
+    num_threads: int | None = None
+    prefetch_queue_depth: int = 2
+
+    def __post_init__(self) -> None:
+        _arguments.one_of("device", self.device, DEVICES)
+        _set(self, prefetch_queue_depth=_arguments.integer("prefetch_queue_depth", self.prefetch_queue_depth, 1, 64))
+        if self.num_threads is not None:
+            _set(self, num_threads=_arguments.integer("num_threads", self.num_threads, 1, 4096))
+        if self.device_id is not None:
+            if self.device == "cpu":
+                raise ValueError(f"device_id: expected None with device='cpu', got {self.device_id!r}")
+            _set(self, device_id=_arguments.integer("device_id", self.device_id, 0, 1023))
+
+    def threads(self) -> int:
+        """Threads of DALI."""
+        return self.num_threads or max(len(os.sched_getaffinity(0)), 1)
+
+    def gpu(self) -> int:
+        """Number of the GPU, where there is one."""
+        if self.device_id is not None:
+            return self.device_id
+        try:
+            import torch
+        except ImportError:
+            return 0
+        return torch.cuda.current_device() if torch.cuda.is_available() else 0
+
+
+def reader(data: Any) -> Reader | Source:
+    """The argument ``data`` of a pipeline as a group."""
+    if isinstance(data, (str, os.PathLike)):
+        return Reader(data)
+    if not isinstance(data, (Reader, Source)):
+        raise TypeError(f"data: expected a folder, a Reader or a Source, got {type(data).__name__}")
+    return data
+
+
+def augmentation(prime: Any) -> Augmentation:
+    """The argument ``prime`` of a pipeline as a group."""
+    return prime if isinstance(prime, Augmentation) else Augmentation(prime)
+
+
+def group(argument: str, value: Any, kind: type[Group]) -> Group:
+    """``value`` if it is a group of this kind; TypeError otherwise."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{argument}: expected {kind.__name__}(...), got {type(value).__name__} ({value!r})")
+    return value
+
+
+_RENAMED = {
+    "folder": "the first argument", "source": "data=Source(function, num_images=...)", "config": "prime=...",
+    "out_dtype": "output=Output(dtype=...)", "out_layout": "output=Output(layout=...)",
+}  # fmt: skip
+
+
+def moved(**groups: type | tuple[type, ...]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function say, of a keyword that it had once, which argument and group has it now.
+
+    Args:
+        groups: The group that each argument takes. Of two groups with one field the later one is named.
+    """
+    where = {
+        field.name: f"{argument}={kind.__name__}({field.name}=...)"
+        for argument, kinds in groups.items()
+        for kind in (kinds if isinstance(kinds, tuple) else (kinds,))
+        for field in dataclasses.fields(kind)
+    } | _RENAMED
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def answering(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name in where:
+                    raise TypeError(f"{name}: expected as {where[name]}, got a keyword of {function.__name__}()")
+            return function(*args, **kwargs)
+
+        return answering
+
+    return decorate
+
+
+def _set(instance: Any, **values: Any) -> None:
+    """Fields of a frozen dataclass, as Python's own types: other kinds of ints would get into states."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)

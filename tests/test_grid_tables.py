@@ -1,0 +1,151 @@
+"""Tables and pictures of grids of runs, from what finished runs leave."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+import gridding
+from gridding import options, table
+
+from prime_dali.experiments import ablation, alpha, grid_file, grid_tables, grids, methods, sample_complexity
+from prime_dali.experiments.grid_file import Grid, Run
+
+grid = gridding.grid  # fixtures
+
+RESULTS = {
+    "sets": {
+        "clean": {"accuracy": 0.75},
+        "cifar-c": {
+            "folder": "/c", "regenerated": False, "missing": [], "images": {"fog": {"1": 8}},
+            "scores": {"corruption_accuracy": 0.5, "by_corruption": {"fog": 0.5}, "by_severity": {"1": 0.5},
+                       "by_group": {"noise": 0.25, "blur": 0.375, "weather": 0.625, "digital": 1.0}},
+        },
+    },
+    "settings": {"hardware": "a machine", "precision": "float32"},
+    "versions": {"torch": "2"},
+}  # fmt: skip
+
+
+def finished(grid: Grid, run: Run, corrupted: float = 0.5, means: Sequence[float] | None = None) -> None:
+    folder = grid.out / run.name
+    folder.mkdir(parents=True)
+    results = json.loads(json.dumps(RESULTS))
+    results["sets"]["cifar-c"]["scores"]["corruption_accuracy"] = corrupted
+    content = {
+        "settings": grid.lasting(run), "evaluate": grid_file.evaluated(grid.evaluate), "seconds": 90, "steps": 3,
+        "means": means, "jobs": 2, "results": results,
+    }  # fmt: skip
+    (folder / grid_file.FINISHED).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (None, r"finished.json: not what a finished run of a grid leaves \(not JSON"),
+    ([], r"\(expected a mapping, got list \(\[\]\)\); remove it, and the run is evaluated again"),
+    ({"evaluate": ["--cifar-c"]}, r"\(evaluate: expected a mapping, got list"),
+    ({"results": {}}, r"\(results.settings: expected a mapping, got none"),
+    ({"results": {**RESULTS, "sets": {"cifar-c": {}}}}, r"\(results: KeyError"),
+])  # fmt: skip
+def test_damaged_files_of_a_run(change: object, message: str, tmp_path: Path) -> None:
+    parsed = options(alpha, "--out", tmp_path, "--set", "data=/d", "--evaluate", "cifar-c=/c", "--list")
+    grid = grids.read_grid(alpha.ANALYSIS, parsed, {})
+    finished(grid, grid.runs[0])
+    path = tmp_path / grid.runs[0].name / grid_file.FINISHED
+    whole = json.loads(path.read_text())
+    changed = {**whole, **change} if isinstance(change, dict) else change
+    path.write_text("" if change is None else json.dumps(changed))
+    with pytest.raises(ValueError, match=message):
+        grid_tables.rows(grid, {one.name: grids.state(grid, one) for one in grid.runs})
+
+
+@pytest.mark.parametrize("module", [ablation, alpha, methods, sample_complexity])
+def test_tables_and_pictures_with_a_run_missing(
+    module: object, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run has not been run; tables in per cent, reported numbers beside, a picture."""
+    words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c"]
+    given = {"copies": {1: "/one", 2: "/two", 4: "/four"}} if module is sample_complexity else {}
+    parsed = options(module, *words)
+    grid = grids.read_grid(module.ANALYSIS, parsed, given)
+    for number, run in enumerate(grid.runs[1:]):
+        finished(grid, run, 0.5 + number / 100)
+    grids.run(module.ANALYSIS, parsed, given)
+    name = module.ANALYSIS.name
+    said = capsys.readouterr().out
+    assert said.startswith((tmp_path / f"{name}.md").read_text())
+    rows = table(tmp_path, name)
+    missing, first = (rows[f"{run.name} measured"] for run in grid.runs[:2])
+    assert (missing["state"], missing["clean"], missing["minutes"]) == ("not started", "", "")
+    assert [first[c] for c in grid_tables.COLUMNS] == ["75.0", "50.0", "25.0", "37.5", "62.5", "100.0"]
+    assert first["minutes"] == "1.5"
+    assert f"| {grid.runs[0].name}, not started " in said
+    content = json.loads((tmp_path / f"{name}.json").read_text())
+    assert len(content["rows"]) == len(rows) + sum(len(run.reported) - 1 for run in grid.runs if run.reported)
+    with Image.open(tmp_path / f"{name}.png") as picture:
+        assert np.asarray(picture).std() > 10
+    best = max(range(1, len(grid.runs)), key=lambda i: i)
+    if module is ablation:
+        assert "| spectral, reported on ImageNet-100 " in said
+        assert rows["spectral reported"]["noise"] == "60.7"
+    elif module is methods:
+        assert rows["prime reported"]["corrupted"] == "89.3"
+        # By corruption: what the paper reports of the method that has not run, and the first that has.
+        assert re.search(r"\| fog +\| +89\.0 +\| +50\.00 ", said)
+    elif module is alpha:
+        assert f"most corrupted accuracy, measured: {50 + best - 1:.2f} % at {grid.runs[best].name}" in said
+        assert "reported on CIFAR-10 (ResNet-18, no JSD, 30 epochs): alpha near 0.2" in said
+    else:
+        assert "| k=4, reported on CIFAR-10 " in said
+        assert "| fresh, reported on CIFAR-10 " in said
+
+
+def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Two of three seeds of one method, all of another: numbers by hand, and no table that looks whole."""
+    words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c", "--seeds", 1, 2, 3]
+    parsed = options(methods, *words)
+    grid = grids.read_grid(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
+    assert [run.name for run in grid.runs[:3]] == ["standard,seed=1", "prime+jsd,seed=1", "standard,seed=2"]
+    assert [grid.config(run).seed for run in grid.runs] == [1, 1, 2, 2, 3, 3]
+    for run, accuracy in zip(grid.runs[:5], (0.70, 0.89, 0.72, 0.90, 0.74), strict=True):
+        finished(grid, run, accuracy, means=grid_tables.PUBLISHED["cifar10"])
+    grids.run(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
+    said = capsys.readouterr().out
+    assert "6 runs, 5 finished" in said
+    assert "PARTIAL: 1 runs are missing" in said
+    assert "seeds 1 2 3" in said
+    assert "training images: the published ones" in said
+    assert "while up to 2 runs shared the device" in said
+    rows = table(tmp_path, "methods")
+    assert rows["standard measured"]["state"] == "finished"
+    assert float(rows["standard measured"]["corrupted"]) == pytest.approx(72)
+    assert float(rows["standard measured"]["corrupted standard deviation"]) == pytest.approx(2)
+    assert "72.00 ± 2.00" in said
+    assert "| prime+jsd, 2 of 3 seeds finished " in said
+    assert f"{89.5:.2f} ± {100 * 0.01 / 2**0.5:.2f}" in said
+    # What was trained on other images is said to be.
+    finished_file = tmp_path / "standard,seed=1" / grid_file.FINISHED
+    content = json.loads(finished_file.read_text())
+    finished_file.write_text(json.dumps({**content, "means": [1.0, 2.0, 3.0]}))
+    grids.run(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
+    assert "training images: NOT the published ones" in capsys.readouterr().out
+    for seeds, message in (([1, 1], "each once"), ([-1], "seed"), ([2.5], "seed")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            grid_file.over_seeds(grid.runs[:1], seeds)
+    with pytest.raises(ValueError, match="seeds: expected runs without a seed of their own"):
+        grid_file.over_seeds(grid.runs[:1], [1])
+
+
+def test_nothing_to_collect(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["--out", tmp_path, "--grid", grid, "--collect", "--set", "data=/d", "--evaluate", f"cifar-c={tmp_path}"]
+    ablation.run(options(ablation, *words))
+    assert "2 runs, 0 finished" in capsys.readouterr().out
+    assert not (tmp_path / "ablation.png").exists()

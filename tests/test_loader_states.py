@@ -1,0 +1,126 @@
+"""States of the loader: they continue exactly, outlive any format, and change nothing where they are damaged."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+
+
+import pipelining
+from pipelining import COUNT, assert_same, reader, train
+
+from prime_dali.dali import Loader, Source, dataset
+
+device, folder = pipelining.device, pipelining.folder  # fixtures
+
+
+def test_state_in_the_middle_of_an_epoch(folder: Path, device: str, tmp_path: Path) -> None:
+    arguments = {"last_batch": "partial", "batch_size": 3}
+    whole = train(folder, device, **arguments)
+    expected = [batch for _ in range(3) for batch in whole]
+    for done in (0, 2, 4, 5):
+        first = train(folder, device, **arguments)
+        count = 0
+        while count < done:
+            for _ in first:
+                count += 1
+                if count == done:
+                    break
+        state = pickle.loads(pickle.dumps(first.state_dict()))
+        restored = train(folder, device, **arguments)
+        next(iter(restored))  # what it did before does not matter
+        restored.load_state_dict(state)
+        assert restored.epoch == done // 4
+        assert_same([batch for _ in range(3 - restored.epoch) for batch in restored], expected[done:])
+    torch.save(whole.state_dict(), tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt") == whole.state_dict() == json.loads(json.dumps(whole.state_dict()))
+
+
+@pytest.mark.parametrize("keep", [
+    lambda state, path: [torch.save(state, path), torch.load(path)][1],
+    lambda state, path: json.loads(json.dumps(state)),
+    lambda state, path: {**state, "replaced": {int(k): v for k, v in state["replaced"]}},  # as earlier versions had it
+    lambda state, path: {**state, "replaced": {str(k): v for k, v in state["replaced"]}},  # and that through JSON
+])  # fmt: skip
+def test_a_state_outlives_any_format(keep: Callable, folder: Path, tmp_path: Path) -> None:
+    """After a skipped file, and of arguments of NumPy's types."""
+    files, labels, _ = dataset.image_folder(folder)
+    (tmp_path / "broken.png").write_bytes(b"x")
+    files[3] = str(tmp_path / "broken.png")
+
+    def make() -> Loader:
+        return train(
+            None, on_error="skip", files=files, labels=labels, config=None, batch_size=np.int32(2), size=(16, 16),
+            seed=np.int64(5), shuffle=np.bool_(True), last_batch=np.str_("partial"), shard_id=np.int8(0),
+            num_shards=np.uint8(1), views=np.int64(1), mean=None, std=None,
+        )  # fmt: skip
+
+    loader, restored = make(), make()
+    list(loader)
+    assert set(loader.replaced) == {3}
+    restored.load_state_dict(keep(loader.state_dict(), tmp_path / "state.pt"))
+    assert restored.replaced == loader.replaced
+    assert_same(list(restored), list(loader))
+
+
+def test_a_state_with_the_checkpoint_of_a_source(folder: Path) -> None:
+    def make() -> Loader:
+        source = Source(reader(folder, True), num_images=np.int64(COUNT))
+        return train(source, config=None, batch_size=2, size=(16, 16), mean=None, std=None)
+
+    loader, restored = make(), make()
+    next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    restored.load_state_dict(state)
+    assert_same(list(restored), list(loader))
+    for text, message in (("AAAA", "of this DALI and source"), ("no base64!", "base64"), (None, "that of a pipeline of a source, got none")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"state: checkpoint: expected .*{message}"):
+            restored.load_state_dict({**state, "checkpoint": text})
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"batches": "3"}, r"state: not a state_dict\(\) of a Loader \(batches: expected an int, got str"),
+    ({"batches": -1}, "state: batches: expected 0 to"),
+    ({"settings": []}, "settings: expected a mapping, got list"),
+    ({"settings": {}}, "state: expected one with views 1, got None"),
+    ({"replaced": [[0, COUNT]]}, rf"state: replaced: expected numbers of {COUNT} files, .* got \[0, {COUNT}\]"),
+    ({"replaced": [[0, 1], [1, 2]]}, r"each with that of a file that is not broken, got \[0, 1\]"),
+    ({"replaced": [["a", 1]]}, r"replaced\[0\]\[0\]: expected an int, got str"),
+    ({"replaced": {"a": 1}}, "state: replaced: expected pairs of numbers of files"),
+    ({"checkpoint": "AAAA"}, "state: checkpoint: expected that of a pipeline of files, without one, got one"),
+])  # fmt: skip
+def test_a_state_that_is_damaged_changes_nothing(change: dict, message: str, folder: Path) -> None:
+    loader = train(folder)
+    before, pipeline = loader.state_dict(), loader.pipeline
+    with pytest.raises(ValueError, match=message):
+        loader.load_state_dict({**before, **change})
+    assert loader.state_dict() == before
+    assert loader.pipeline is pipeline
+
+
+def test_an_epoch_left_early_goes_on(folder: Path) -> None:
+    loader = train(folder, last_batch="partial", batch_size=3)
+    seen = next(iter(loader)).indices.tolist()
+    for batch in loader:
+        seen += batch.indices.tolist()
+    assert sorted(seen) == list(range(COUNT))
+    assert loader.epoch == 1
+
+
+def test_checkpoints_of_the_pipeline_itself(folder: Path, device: str) -> None:
+    """Without a Loader, DALI's own checkpoint does."""
+    pipeline = train(folder, device).pipeline
+    for _ in range(3):
+        pipeline.run()
+    restored = pipeline.restarted(checkpoint=pipeline.checkpoint())
+    for _ in range(3):
+        for one, other in zip(pipeline.run(), restored.run(), strict=True):
+            np.testing.assert_array_equal(one.as_cpu().as_array(), other.as_cpu().as_array())

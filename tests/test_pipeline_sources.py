@@ -1,0 +1,118 @@
+"""Pipelines of a source of one's own: its images, labels and numbers."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+
+import pipelining
+from nvidia.dali import fn
+from pipelining import COUNT, SIZE, assert_same, by_number, damaged, picture, reader, train, validate
+
+from prime_dali.dali import Loader, Source
+
+folder, good = pipelining.folder, pipelining.good  # fixtures
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_source_of_ones_own(folder: Path, indexed: bool, decoded: bool) -> None:
+    def loader() -> Loader:
+        return train(Source(reader(folder, indexed, decoded), num_images=COUNT, decoded=decoded), flip=0)
+
+    first = loader()
+    assert len(first) == 2
+    batches = list(first)
+    one = next(iter(first))
+    if indexed:
+        files = train(folder, flip=0, last_batch="partial")
+        for epoch in (batches, [one]):
+            expected = by_number(list(files))
+            for number, image in by_number(epoch).items():
+                np.testing.assert_allclose(image, expected[number], atol=1e-5)
+        assert [b.labels.tolist() for b in batches] == [[i // 4 for i in b.indices.tolist()] for b in batches]
+    restored = loader()
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+    restored.load_state_dict(state)
+    rest = [*first, *first]
+    assert_same([*restored, *restored], rest)
+    assert not torch.equal(one.images, rest[0].images)
+
+
+def test_validation_with_a_source(folder: Path) -> None:
+    loader = validate(Source(reader(folder, True), num_images=COUNT))
+    expected = by_number(list(validate(folder, size=list(SIZE))))
+    assert len(loader) == 3
+    for images, _, indices in loader:
+        for image, number in zip(images, indices.tolist(), strict=True):
+            np.testing.assert_array_equal(image.numpy(), expected[number])
+
+
+def archive(path: Path, labels: list[bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for i, label in enumerate(labels):
+            file = io.BytesIO()
+            picture().save(file, "JPEG")
+            for suffix, data in (("jpg", file.getvalue()), ("cls", label)):
+                info = tarfile.TarInfo(f"{i:03d}.{suffix}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_labels_of_a_webdataset(training: bool, tmp_path: Path) -> None:
+    def made(labels: list[bytes]) -> list[int]:
+        path = archive(tmp_path / "a.tar", labels)
+
+        def source():
+            return *fn.readers.webdataset(paths=[str(path)], ext=["jpg", "cls"]), None
+
+        loader = (train if training else validate)(Source(source, num_images=len(labels)), batch_size=len(labels))
+        return next(iter(loader)).labels.tolist()
+
+    assert made([b"0", b"7", b"12\n", b"999"]) == [0, 7, 12, 999]
+    with pytest.raises(
+        RuntimeError, match=r"source: expected labels that are integers, .* got the bytes b'cat'; number"
+    ):
+        made([b"0", b"cat"])
+
+
+@pytest.mark.parametrize(("value", "message"), [
+    (np.array([3], np.uint8), "expected labels that are integers, or text of one"),
+    (np.array(0.5, np.float32), r"expected labels of one integer each, got float32 \[\]"),
+    (np.array([1, 2], np.int32), r"expected labels of one integer each, got int32 \[2\]"),
+    (np.array(3, np.uint8), None),
+    (np.array([3], np.int16), None),
+])  # fmt: skip
+def test_labels_of_a_source(value: np.ndarray, message: str | None, good: list[Path]) -> None:
+    def source():
+        files = fn.readers.file(files=[str(file) for file in good[:2]])[0]
+        return files, fn.external_source(lambda info: value, batch=False), None
+
+    loader = validate(Source(source, num_images=2), batch_size=2, resize=24)
+    if message is None:
+        assert next(iter(loader)).labels.tolist() == [3, 3]
+        return
+    with pytest.raises(RuntimeError, match=message):
+        next(iter(loader))
+
+
+def test_depths_that_a_source_gives(tmp_path: Path) -> None:
+    for kind in ("16-bit", "floats"):
+        path = damaged(kind, tmp_path / kind)  # the reader maps it: no other one of its name
+
+        def source(path: Path = path):
+            return *fn.readers.file(files=[str(path)]), None
+
+        loader = validate(Source(source, num_images=1), batch_size=1, resize=24)
+        with pytest.raises(RuntimeError, match=r"images: image 0 of a batch: expected .*; convert it to 8 bits"):
+            next(iter(loader))

@@ -1,0 +1,67 @@
+"""Crops, shifts, flips and orders that are named by numbers: their distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from prime_dali.data import sampling as order
+
+pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+
+
+def windows(count: int, height: int, width: int, ratio: tuple = (3 / 4, 4 / 3)) -> tuple[np.ndarray, np.ndarray]:
+    ones = np.ones(count, np.int64)
+    return order.random_crops(height * ones, width * ones, np.arange(count), 0 * ones, 5, (0.08, 1.0), ratio)
+
+
+@pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (0.2, 3)])
+def test_crops_have_the_laws_of_torchvision(ratio: tuple) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    count, height, width = 4000, 300, 400
+    corner, window = windows(count, height, width, ratio)
+    assert (corner >= 0).all()
+    assert (corner + window <= [height, width]).all()
+    image = torch.empty(3, height, width)
+    draw = torchvision.transforms.RandomResizedCrop.get_params
+    theirs = np.array([draw(image, [0.08, 1.0], list(ratio)) for _ in range(count)])
+    for ours, other in zip(np.concatenate([corner, window], 1).T, theirs.T, strict=True):
+        grid = np.arange(0, width, 10)
+        distance = np.abs((ours[:, None] <= grid).mean(0) - (other[:, None] <= grid).mean(0)).max()
+        assert distance < 1.95 * (2 / count) ** 0.5  # Kolmogorov-Smirnov, 0.1 % of honest runs
+
+
+def test_shifts_are_uniform() -> None:
+    count, padding = 8000, 4
+    corners = order.random_shifts(np.arange(count), 3, 5, padding)
+    for axis in range(2):
+        found = np.bincount(corners[:, axis], minlength=2 * padding + 1)
+        assert len(found) == 2 * padding + 1
+        assert ((found - count / 9) ** 2 / (count / 9)).sum() < 26.1  # chi square, 8 degrees, 0.1 % of honest runs
+    assert abs(np.corrcoef(corners.T)[0, 1]) < 4 / count**0.5
+
+
+def test_flips_are_fair() -> None:
+    count = 4000
+    flips = order.random_flips(np.arange(count), np.zeros(count, np.int64), 5, 0.5)
+    assert abs(flips.mean() - 0.5) < 4 * 0.5 / count**0.5
+
+
+@pytest.mark.parametrize(("height", "width", "middle"), [(1, 1, (1, 1)), (10, 20000, (10, 13)), (20000, 10, (13, 10))])
+def test_crops_of_images_that_no_attempt_fits(height: int, width: int, middle: tuple[int, int]) -> None:
+    corner, window = windows(50, height, width)
+    assert (corner >= 0).all()
+    assert (window >= 1).all()
+    assert (corner + window <= [height, width]).all()
+    assert middle in {tuple(w) for w in window.tolist()}
+
+
+def test_permutations() -> None:
+    orders = [order.permutation(seed, epoch, 1000) for seed in (-1, 2) for epoch in (0, 1)]
+    for one in orders:
+        np.testing.assert_array_equal(np.sort(one), np.arange(1000))
+    for i, one in enumerate(orders):
+        for other in orders[:i]:
+            assert (one == other).mean() < 0.02

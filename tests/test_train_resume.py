@@ -1,0 +1,262 @@
+"""Training runs that are interrupted: they continue exactly, and only what is theirs; checkpoints and logs."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import needs_gpu
+
+pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+
+import training
+from training import ALONE, TEST, command, losses, run, settings, wait_for_a_loss
+
+from prime_dali._files import held
+from prime_dali.models import networks
+from prime_dali.training import checkpoint, train
+from prime_dali.training.trainer import Trainer
+
+cifar, one_thread, whole = training.cifar, training.one_thread, training.whole  # fixtures
+
+
+def test_a_run_and_what_it_leaves(whole: Path) -> None:
+    assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
+    log = checkpoint.read_log(whole)
+    assert [line["step"] for line in log if "loss" in line] == [2, 4, 6, 8, 10, 12, 14, 16, 18]
+    seen = [line for line in log if "accuracy" in line]
+    assert [line["epoch"] for line in seen] == [1, 2, 3]
+    assert all(line["images"] == TEST and line["accuracy"] == line["correct"] / TEST for line in seen)
+    classifier = networks.load(whole / "last.pt")
+    assert (classifier.num_classes, classifier.stem, classifier.size, classifier.resize) == (10, "imagenet", 32, None)
+    assert classifier.details["config"]["jsd"] is True
+    assert classifier.details["epoch"] == 3
+    # A second time there is nothing left to do, and nothing changes.
+    before = (whole / "log.jsonl").read_text()
+    (whole / ".last-abcd_123.pt").write_bytes(b"half")
+    (whole / ".unfinished-abcd_123.pt").write_bytes(b"half")
+    trainer = Trainer(
+        train.read(settings(Path(classifier.details["config"]["data"]), whole, "--jsd")), ALONE, lambda line: None
+    )
+    assert trainer.run().finished
+    assert (whole / "log.jsonl").read_text() == before
+    assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
+
+
+@pytest.mark.timeout(200)
+def test_killed_and_continued(cifar: Path, whole: Path, tmp_path: Path) -> None:
+    """kill -9 again and again; the losses are those of the run without an interruption, to the bit."""
+    kills = 0
+    for step in (4, 8, 14):
+        process = subprocess.Popen(command(cifar, tmp_path, "--jsd", "--save-minutes", "0"), stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            if (tmp_path / "log.jsonl").exists() and [s for s, _ in losses(tmp_path) if s >= step]:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.005)
+        process.wait()
+    assert kills == 3
+    assert subprocess.run(command(cifar, tmp_path, "--jsd"), check=False, stdout=subprocess.DEVNULL).returncode == 0
+    assert losses(tmp_path) == losses(whole)
+    one, other = (networks.load(folder / "last.pt").network.state_dict() for folder in (tmp_path, whole))
+    assert all(torch.equal(one[name], other[name]) for name in other)
+    assert not [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+@needs_gpu
+@pytest.mark.timeout(400)
+def test_killed_and_continued_on_a_gpu(cifar: Path, tmp_path: Path) -> None:
+    """Compiled, in bfloat16, with the step as a CUDA graph."""
+    words = [sys.executable, "-m", "prime_dali.cli", "train", "--data", str(cifar), "--batch", "20", "--epochs", "3"]
+    words += ["--log-every", "1", "--device", "cuda", "--out"]
+    subprocess.run([*words, str(tmp_path / "whole")], check=True, stdout=subprocess.DEVNULL)
+    out = tmp_path / "killed"
+    process = subprocess.Popen([*words, str(out), "--save-minutes", "0"], stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (out / "last.pt").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    subprocess.run([*words, str(out)], check=True, stdout=subprocess.DEVNULL)
+    assert losses(out) == losses(tmp_path / "whole")
+
+
+def test_ctrl_c_says_so_in_a_line(cifar: Path, tmp_path: Path) -> None:
+    heard = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs ignore it, and so would this
+    try:
+        process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, heard)
+    wait_for_a_loss(tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert error.splitlines()[-1].endswith("prime-dali train: interrupted")
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stdout=subprocess.PIPE, text=True)
+    wait_for_a_loss(tmp_path)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=100)
+    assert process.returncode == train.INTERRUPTED
+    assert "stopped by a signal after step" in out
+    assert (tmp_path / "last.pt").exists()
+    run(cifar, tmp_path, "--jsd")
+    assert losses(tmp_path) == losses(whole)
+
+
+def test_another_run_in_the_folder(cifar: Path, whole: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"out: expected an empty folder or one of the same run, got .* lr: 0.2, now 0.1"
+    ):
+        run(cifar, whole, "--jsd", "--lr", "0.1")
+
+
+def test_other_data_than_the_run_began_with(cifar: Path, whole: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(cifar, tmp_path / "other")
+    records = np.fromfile(other / "data_batch_1.bin", np.uint8).reshape(-1, 3073)
+    records[0, 0] = (records[0, 0] + 1) % 10  # a label
+    records.tofile(other / "data_batch_1.bin")
+    run_folder = shutil.copytree(whole, tmp_path / "run")
+    with pytest.raises(
+        ValueError, match=r"data: expected the images and classes that the run began with, got others in"
+    ):
+        run(other, run_folder, "--jsd")
+    moved = shutil.copytree(cifar, tmp_path / "moved")
+    assert run(moved, run_folder, "--jsd").step == 18
+
+
+def test_a_run_that_another_one_overtook(cifar: Path, tmp_path: Path) -> None:
+    late = Trainer(train.read(settings(cifar, tmp_path)), ALONE, lambda line: None)
+    run(cifar, tmp_path)
+    before = (tmp_path / "last.pt").read_bytes(), (tmp_path / "log.jsonl").read_bytes()
+    with pytest.raises(RuntimeError, match="another run has written there meanwhile; start again"):
+        late.run()
+    assert ((tmp_path / "last.pt").read_bytes(), (tmp_path / "log.jsonl").read_bytes()) == before
+
+
+def test_two_runs_in_one_folder(cifar: Path, tmp_path: Path) -> None:
+    with held(tmp_path), pytest.raises(RuntimeError, match="another run is writing there"):
+        run(cifar, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_checkpoint(cifar: Path, tmp_path: Path) -> None:
+    (tmp_path / "last.pt").write_bytes(b"no checkpoint")
+    with pytest.raises(
+        ValueError, match=r"last.pt: not a checkpoint of a training run \(it cannot be read .*; put back"
+    ):
+        run(cifar, tmp_path)
+    torch.save({"format": "prime-dali"}, tmp_path / "last.pt")
+    with pytest.raises(
+        ValueError, match=r"last.pt: not a checkpoint .* \(config: expected a mapping, got none\); put back"
+    ):
+        run(cifar, tmp_path)
+
+
+@pytest.mark.parametrize(("place", "value", "message"), [
+    ("run.step", 19, "run.step: expected 0 to the run's last, 18, got 19"),
+    ("run.step", -1, "run.step: expected 0 to the run's last, 18, got -1"),
+    ("run.step", 18.0, "run.step: expected an int, got float"),
+    ("run.step", None, "run.step: expected an int, got NoneType"),
+    ("run.random.cpu", torch.zeros(3), "run.random: it does not fit this run (TypeError"),
+    ("run.data", [], "processes: expected 0, as the run had, got 1"),
+    ("run.schedule.last_epoch", 17000, "run.schedule: it does not fit this run (ValueError: last_epoch: expected 17"),
+    ("run.schedule.total_steps", "18", "run.schedule: it does not fit this run (ValueError: total_steps: expected"),
+    ("run.optimizer.param_groups", [], "run.optimizer: it does not fit this run"),
+    ("run.optimizer.state.0.momentum_buffer", torch.zeros(3), "run.optimizer: it does not fit this run (ValueError"),
+    ("model.fc.weight", torch.zeros(3), "model: it does not fit this run (RuntimeError"),
+    ("model.fc.weight", ..., "model: it does not fit this run (RuntimeError"),
+    ("run.optimizer", ..., "run.optimizer: expected a mapping, got none"),
+])  # fmt: skip
+def test_a_checkpoint_with_a_damaged_part(
+    place: str, value: object, message: str, cifar: Path, whole: Path, tmp_path: Path
+) -> None:
+    """``...``: the part is missing."""
+    content = torch.load(whole / "last.pt")
+    first, _, rest = place.partition(".")
+    *way, last = [first, rest] if first == "model" else place.split(".")  # names of weights have dots
+    part = content
+    for name in way:
+        part = part[int(name) if name.isdecimal() else name]
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    torch.save(content, tmp_path / "last.pt")
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, lambda line: None)
+    assert place.startswith("run.data") or str(tmp_path / "last.pt") in str(caught.value)
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("{]", "line 3: not JSON"),
+    ("[1]", "line 3: not a line of the log of a training run (expected a mapping, got list ([1])); remove this line"),
+    ('{"loss": 1}', "line 3: not a line of the log of a training run (step: expected an int, got none)"),
+    ('{"step": "2"}', "(step: expected an int, got str ('2'))"),
+])  # fmt: skip
+def test_a_damaged_line_of_the_log(line: str, message: str, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(f'{{"step": 1}}\n{{"step": 2}}\n{line}\n{{"step": 4}}\n')
+    before = log.read_bytes()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        checkpoint.Log(tmp_path, 4)
+    assert log.read_bytes() == before
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The error names the file and says what is there, the last good checkpoint stays, and nothing else is left."""
+    program = f"""if True:
+        import resource, signal, torch
+        from pathlib import Path
+        from prime_dali.training import checkpoint
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        folder = Path({str(tmp_path)!r})
+        log = checkpoint.Log(folder, 0)
+        for act in (
+            lambda: checkpoint.save(folder, {{"run": torch.zeros(10**6)}}),
+            lambda: checkpoint.save(folder, {{"run": 1}}),
+            lambda: checkpoint.save(folder, {{"run": torch.zeros(10**6)}}),
+            lambda: log.write(step=1, text="x" * 10**6),
+        ):
+            try:
+                act()
+            except OSError as error:
+                print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    first, second, third = done.stdout.splitlines()
+    assert "last.pt: the checkpoint cannot be written, and there is none before it (" in first
+    assert "last.pt: the checkpoint cannot be written, the one before is kept (" in second
+    assert f"File too large: '{tmp_path / 'log.jsonl'}'" in third
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["last.pt", "log.jsonl"]
+    assert torch.load(tmp_path / "last.pt") == {"run": 1}
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
+
+
+def test_log_drops_what_comes_again(tmp_path: Path) -> None:
+    log = checkpoint.Log(tmp_path, 0)
+    for step in range(1, 5):
+        log.write(step=step)
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"step": 5, "lo')
+    checkpoint.Log(tmp_path, 2).write(step=3, again=True)
+    assert [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()] == [
+        {"step": 1}, {"step": 2}, {"step": 3, "again": True},
+    ]  # fmt: skip

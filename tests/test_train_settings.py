@@ -1,0 +1,121 @@
+"""Settings of a training run: recipes, files, the command line, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+
+from prime_dali.training import train
+from prime_dali.training.config import TrainConfig, defaults
+
+
+def test_recipes_are_those_of_the_paper() -> None:
+    """docs/METHOD.md, "Training": net, batch, greatest learning rate, warm-up, weight decay, JSD, clip."""
+    for recipe, expected in (
+        ("cifar10", ("resnet18", "cifar", 128, 0.2, 0.25, 5e-4, True, 0.5, 32)),
+        ("cifar100", ("resnet18", "cifar", 128, 0.2, 0.25, 5e-4, True, 0.5, 32)),
+        ("in100", ("resnet18", "imagenet", 256, 0.2, 0.25, 1e-4, True, 0.5, 224)),
+        ("imagenet", ("resnet50", "imagenet", 256, 0.01, 0.1, 1e-4, False, 0.0, 224)),
+    ):
+        c = train.read(["--recipe", recipe, "--data", "d", "--out", "o"])
+        assert (c.network, c.stem, c.batch, c.lr, c.warmup, c.weight_decay, c.jsd, c.clip, c.size) == expected
+        assert (c.method, c.epochs, c.momentum, c.seed) == ("prime", 100, (0.85, 0.95), 1)
+    assert c.weights == "torchvision:resnet50:IMAGENET1K_V1"
+    assert not TrainConfig(**defaults("cifar10", "standard")).jsd
+
+
+def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: imagenet\nmethod: augmix\nlr: 0.5\nbatch: 512\ndata: here\n")
+    c = train.read(["--config", str(file), "--out", "o", "--batch", "1024", "--no-compile"])
+    assert (c.recipe, c.method, c.network, c.lr, c.batch, c.data, c.compile) == (
+        "imagenet",
+        "augmix",
+        "resnet50",
+        0.5,
+        1024,
+        "here",
+        False,
+    )
+    assert c.max_lr == 0.5 * 1024 / 256
+    saved = tmp_path / "saved.yaml"
+    import yaml
+
+    saved.write_text(yaml.safe_dump(c.plain()))
+    assert train.read(["--config", str(saved)]) == c
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--recipe", "cifar1"], "recipe"),
+    (["--method", "primee"], "method"),
+    (["--batch", "many"], "batch"),
+    (["--nonsense", "1"], "nonsense"),
+    (["--lr"], "lr"),
+])  # fmt: skip
+def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        train.read(["--data", "d", "--out", "o", *arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"jsd": True, "method": "standard"}, "jsd: expected method augmix or prime"),
+    ({"batch": 0}, "batch: expected 1 to"),
+    ({"warmup": 1.0}, "warmup: expected a part"),
+    ({"momentum": (0.9, 0.8)}, "momentum: expected 0 <= least"),
+    ({"resize": 16}, "resize: expected at least size, 32, got 16"),
+    ({"deepaugment": ("a", "b")}, "deepaugment: expected the folders EDSR and CAE, of ImageNet"),
+    ({"primitives": ("blur",)}, "primitives: .*'blur'"),
+    ({"lr": -1.0}, "lr: expected a finite number >= 0"),
+])  # fmt: skip
+def test_bad_settings(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**changes)
+
+
+def test_files_and_recipes_on_the_command_line(tmp_path: Path) -> None:
+    """What the command line says counts, wherever a file stands; the recipe's defaults are those of the recipe."""
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text("recipe: in100\nseed: 5\n")
+    two.write_text("lr: 0.125\nseed: 6\n")
+    paths = ["--data", "d", "--out", "o"]
+    found = train.read([*paths, "--seed", "2", "--config", str(one), "--config", str(two)])
+    assert (found.recipe, found.size, found.stem, found.seed, found.lr) == ("in100", 224, "imagenet", 2, 0.125)
+    with pytest.raises(SystemExit, match="2"):  # its defaults would not be that recipe's
+        train.read([*paths, "--recip", "in100"])
+    two.write_text("lr: [1\n")
+    with pytest.raises(ValueError, match=r"config: expected YAML in .*two.yaml"):
+        train.read([*paths, "--config", str(two)])
+
+
+def test_files_that_name_others(tmp_path: Path) -> None:
+    """The recipe's defaults come with the recipe, at any depth; a file counts over those that it names."""
+    below = tmp_path / "below"
+    below.mkdir()
+    files = {"a": "config: below/b.yaml\nseed: 7\n", "below/b": "lr: 1e-3\nseed: 6\nconfig: [c.yaml, ../d.yaml]\n",
+             "below/c": "recipe: imagenet\nseed: 5\nbatch: 64\n", "d": "batch: 32\n", "loop": "config: below/to.yaml\n",
+             "below/to": f"config: {tmp_path}/loop.yaml\n", "bad": "config: 3\n", "none": "config: gone.yaml\n",
+             "list": "[1]\n", "one": "momentum: 0.9\n", "word": "primitives: color\n", "int": "jsd: 1\n",
+             "null": "lr:\n"}  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    found = train.read(["--config", str(tmp_path / "a.yaml"), "--data", "d", "--out", "o"])
+    assert found == TrainConfig(**{**defaults("imagenet", "prime"), "data": "d", "out": "o", "lr": 1e-3, "seed": 7,
+                                   "batch": 32})  # fmt: skip
+    for name, kind, message in (
+        ("loop", ValueError, r"config: expected files that do not name each other in a circle, got .*loop.yaml, which "
+         r".*to.yaml names, which .*loop.yaml names"),
+        ("bad", ValueError, r"config: expected the name of a file, or a list of names, in .*bad.yaml, got 3"),
+        ("none", FileNotFoundError, "gone.yaml"),
+        ("list", ValueError, r"config: expected settings by name in .*list.yaml, got list"),
+        ("one", ValueError, r"momentum: expected a list in .*one.yaml, got 0.9"),
+        ("word", ValueError, r"primitives: expected a list in .*word.yaml, got 'color'"),
+        ("int", ValueError, r"jsd: expected true or false in .*int.yaml, got 1"),
+        ("null", ValueError, r"lr: expected a value in .*null.yaml, got nothing"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=message):
+            train.read(["--config", str(tmp_path / f"{name}.yaml")])
