@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from .._files import replacing
+from .._progress import Progress
 from .._states import Kind
 from ..evaluation import benchmarks
 from ..evaluation.corruptions import SIDES
@@ -126,8 +127,6 @@ def run(options: argparse.Namespace) -> None:
         TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
             message names it.
     """
-    from tqdm import tqdm
-
     names = samples.checked(options, ("images", "samples", "batch"), METHODS)
     images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
     corrupted = samples.Corruptions.of(
@@ -160,7 +159,7 @@ def run(options: argparse.Namespace) -> None:
         batch=options.batch, workers=options.workers,
     )  # fmt: skip
     try:
-        with tqdm(total=len(numbers), initial=len(numbers) - len(missing), unit="image") as bar:
+        with Progress(len(numbers), "similarity", "image", len(numbers) - len(missing)) as bar:
             for place, values in zip(missing, found, strict=True):
                 distances[place] = values
                 bar.update()
