@@ -159,6 +159,7 @@ def choose(
         names.add_parser(name, help=summary)
     at = next((place for place, word in enumerate(words) if not word.startswith("-")), len(words))
     name = parser.parse_args(words[: at + 1]).name
+    Parser.current = None
     if name is None:
         parser.error(f"expected a command, one of {', '.join(members)}, got none")
     return name, list(words[at + 1 :])

@@ -1,7 +1,7 @@
 """What long work tells who waits for it: what it is, how far it is, how fast, how long yet, and what it has made.
 
 On a terminal a bar moves each second, whether work is finished or not; elsewhere, as in a job's log, stands a line now
-and then. All of it goes to stderr: stdout has the results.
+and then. The bar goes to stderr, as stdout may have results.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class Progress:
         """Stands at the end, such as a loss."""
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
-        self._started = self._said = time.monotonic()
-        self._seen: deque[tuple[float, int]] = deque([(self._started, done)], _WINDOW)
+        self._said = time.monotonic()
+        self._first = self._said, done
+        self._seen: deque[tuple[float, int]] = deque([self._first], _WINDOW)
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
@@ -101,15 +102,15 @@ class Progress:
                 self._draw()
 
     def line(self) -> str:
-        """Where it is, in words."""
+        """Where it is, in words: what is done, time, rate, time left, and the note."""
         with self._lock:
-            since, before = self._seen[0]
             now = time.monotonic()
-            seconds, count = now - since, self.done - before
-            parts = [f"{self.done:,}/{self.total:,} {self.unit}s", f"{clock(now - self._started)} so far"]
-            if count:
-                left = (self.total - self.done) * seconds / count
-                parts += [speed(count, seconds, self.unit), f"{clock(left)} left"]
+            parts = [f"{self.done:,}/{self.total:,} {self.unit}s", clock(now - self._first[0])]
+            since, before = self._first if self._seen[0][1] == self.done else self._seen[0]
+            if self.done > before:
+                rate = (self.done - before) / max(now - since, 1e-9)
+                left = max(self.total - self.done, 0) / rate
+                parts += [f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s", f"{clock(left)} left"]
             return ", ".join([*parts, *filter(None, [self.note])])
 
     def _tick(self) -> None:
@@ -125,9 +126,10 @@ class Progress:
 
     def _draw(self, end: str = "") -> None:
         width = shutil.get_terminal_size().columns - 1
-        part = self.done / self.total if self.total else 1.0
-        full = round(20 * min(part, 1.0))
-        text = f"{self.name} {100 * part:3.0f} % |{'#' * full}{'-' * (20 - full)}| {self.line()}".lstrip()
+        part = min(self.done / self.total, 1.0) if self.total else 1.0
+        full = round(10 * part)
+        head, bar, line = f"{self.name} {100 * part:3.0f} %".lstrip(), f"|{'#' * full}{'-' * (10 - full)}|", self.line()
+        text = f"{head} {bar} {line}" if len(head) + len(bar) + len(line) + 2 <= width else f"{head} {line}"
         self._stream.write(f"\r{text[:width]}\x1b[K{end}")
         self._stream.flush()
 

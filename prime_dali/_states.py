@@ -94,7 +94,7 @@ class Kind:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
             # What torch says of it is advice to programmers: to run the code that a stranger's file may hold.
-            reason = f"it is damaged, or holds more than tensors, numbers and text: {type(error).__name__}"
+            reason = f"it cannot be read without running code, or is damaged: {type(error).__name__}"
             raise self.error(str(path), reason) from error
         return self.check(str(path), content)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -218,6 +220,8 @@ def main(argv: list[str]) -> None:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
     classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    start = time.monotonic()
+    print(_about(options, classifier, device), file=sys.stderr, flush=True)
     counts = run(
         classifier, sets, device=device, batch=options.batch, adapt=adapt,
         progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
@@ -228,11 +232,23 @@ def main(argv: list[str]) -> None:
         "folders": {name: str(folder) for name, folder in _folders(options).items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
     }  # fmt: skip
+    print(f"evaluated in {_progress.clock(time.monotonic() - start)}", file=sys.stderr, flush=True)
     results = report.collect(classifier, dataset, sets, counts, rules, settings)
     print(report.markdown(results))
     if options.out is not None:
         for path in report.write(results, options.out):
             print(f"wrote {path}")
+
+
+def _about(options: argparse.Namespace, classifier: networks.Classifier, device: torch.device) -> str:
+    """What the evaluation is, for its user; on stderr, as the tables on stdout are a document."""
+    parameters = sum(parameter.numel() for parameter in classifier.network.parameters())
+    sets = ", ".join(f"{name} ({folder})" for name, folder in _folders(options).items())
+    return _progress.facts({
+        "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes",
+        "network": f"{classifier.name} from {options.checkpoint}, {parameters:,} parameters",
+        "device": f"{_devices.name(device)}, {options.workers} workers", "out": options.out or "",
+    })  # fmt: skip
 
 
 def _folders(options: argparse.Namespace) -> dict[str, Path]:

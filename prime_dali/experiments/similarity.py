@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,8 +27,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
+from .. import _devices
 from .._files import replacing
-from .._progress import Progress
+from .._progress import Progress, facts
 from .._states import Kind
 from ..evaluation import benchmarks
 from ..evaluation.corruptions import SIDES
@@ -154,6 +156,14 @@ def run(options: argparse.Namespace) -> None:
     distances = _resume(options.out / DISTANCES, settings, shape)
     missing = [place for place in range(len(numbers)) if np.isnan(distances[place]).any()]
     start = saved = time.perf_counter()
+    print(
+        facts({
+            "data": options.photos or " ".join(options.cifar), "images": f"{len(numbers):,}, {options.samples} samples "
+            f"of each by {', '.join(names)}", "corrupted": settings["corrupted"],
+            "network": f"{network.classifier.name}, {network.layer}",
+            "device": f"{_devices.name(network.device)}, {options.workers} workers", "out": options.out,
+        }), file=sys.stderr, flush=True,
+    )  # fmt: skip
     found = measure(
         network, corrupted, [numbers[place] for place in missing], methods, options.samples,
         batch=options.batch, workers=options.workers,

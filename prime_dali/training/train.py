@@ -135,7 +135,7 @@ def _converted(name: str, value: Any, kind: Any, place: str) -> Any:
         return tuple(_converted(name, one, typing.get_args(kind)[0], place) for one in value)
     if typing.get_origin(kind) is typing.Literal:
         if value not in typing.get_args(kind):
-            raise ValueError(f"{_arguments.unknown(name, value, typing.get_args(kind))}{place}")
+            raise ValueError(_arguments.unknown(f"{name}{place}", value, typing.get_args(kind)))
         return value
     if kind is bool or kind is str:
         if not isinstance(value, kind):

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import _devices
 from .._files import Report, held, replacing
 from .._progress import clock, facts
 from ..models import networks
@@ -174,15 +175,13 @@ class Trainer:
         """What the run is, for its user: a line each of data, network, method, device and folder."""
         config, device = self.config, self.ranks.device
         parameters = sum(parameter.numel() for parameter in self._parameters)
-        cuda = device.type == "cuda"
-        name = torch.cuda.get_device_name(device) if cuda else f"cpu, {torch.get_num_threads()} threads"
         return facts({
             "data": f"{config.recipe} in {config.data}, {len(self.data.classes)} classes",
             "images": f"{config.size} x {config.size}, {self.steps} steps of {config.batch} per epoch, "
             f"{config.epochs} epochs",
             "network": f"{config.network}, stem {config.stem}, {parameters:,} parameters",
             "method": f"{config.method}{', JSD loss' if config.jsd else ''}",
-            "device": f"{name}, {str(self.dtype).removeprefix('torch.')}"
+            "device": f"{_devices.name(device)}, {str(self.dtype).removeprefix('torch.')}"
             + (f", {self.ranks.world} processes" if self.ranks.world > 1 else "")
             + ("" if config.compile else ", not compiled"),
             "out": self.folder,
@@ -205,7 +204,7 @@ class Trainer:
         steps, seconds = self.step - self._from[0], self.seconds - self._from[1]
         if steps > 1:
             steps, seconds = steps - 1, seconds - self._starting
-        return seconds * self.steps / steps
+        return seconds * self.steps / max(steps, 1)
 
     def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss; the gradients are in the parameters."""
