@@ -15,12 +15,27 @@ MAX_VIEWS = 16
 CLEAN = "clean"
 
 
-def unknown(what: str, name: object, known: Iterable[str]) -> str:
+_SYNONYMS = {"gpu": "cuda", "cuda": "gpu"}  # torch and DALI call the same thing so
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The one of ``known`` that ``name`` may have been meant for, if there is one."""
+    known = list(known)
+    other = _SYNONYMS.get(str(name))
+    return other if other in known else next(iter(difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)), None)
+
+
+def expected_one_of(name: object, known: Iterable[str]) -> str:
     """Message for a name that is not one of ``known``, with the nearest one if there is one."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{what}: expected one of {', '.join(map(repr, known))}, got {name!r}{hint}"
+    near = nearest(name, known)
+    hint = f"; did you mean {near!r}?" if near else ""
+    return f"expected one of {', '.join(map(repr, known))}, got {name!r}{hint}"
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
+    """The message of :func:`expected_one_of`, for the argument ``what``."""
+    return f"{what}: {expected_one_of(name, known)}"
 
 
 def one_of(argument: str, value: Any, known: Collection[str]) -> None:

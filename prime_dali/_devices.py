@@ -37,6 +37,15 @@ def torch_device(wish: str) -> torch.device:
     return torch.device("cuda" if wish != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def name(device: torch.device) -> str:
+    """What the device is called: a GPU by its name, the CPU with the threads that torch uses."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu, {torch.get_num_threads()} threads"
+
+
 def dali_device(wish: str, plugin: Callable[[Finding], Finding], prime: bool = True) -> tuple[str, str]:
     """``"cpu"`` or ``"gpu"`` for a DALI pipeline, and why.
 

@@ -93,8 +93,9 @@ class Kind:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
-            reason = ": ".join(filter(None, (type(error).__name__, str(error).strip().partition("\n")[0])))
-            raise self.error(str(path), f"it cannot be read without running code, or is damaged: {reason}") from error
+            # What torch says of it is advice to programmers: to run the code that a stranger's file may hold.
+            reason = f"it cannot be read without running code, or is damaged: {type(error).__name__}"
+            raise self.error(str(path), reason) from error
         return self.check(str(path), content)
 
     def read_arrays(self, path: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -191,4 +192,6 @@ def _numpy(path: Path, mode: Any) -> Any:
     try:
         return np.load(path, mmap_mode=mode)
     except Exception as error:  # zipfile, pickle and NumPy raise many kinds for a file that is something else
-        raise ValueError(f"{path}: not a NumPy array ({error})") from error
+        # NumPy's advice is to allow pickles, which can run code.
+        reason = "neither .npy nor .npz, or damaged" if "pickle" in str(error) else error
+        raise ValueError(f"{path}: not a NumPy array ({reason})") from error

@@ -6,10 +6,11 @@ import argparse
 import importlib
 import io
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import __version__
+from . import __version__, _command
 from .tools import options as _options
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
@@ -21,64 +22,53 @@ _MODULES = {
     "evaluate": ("evaluation.evaluate", "accuracy, corruption accuracy and mCE of a classifier, with tables"),
     "analyze": ("experiments.command", "the paper's other experiments: similarity, embedding and more"),
 }
+# The others, which are here: parser(name) has their options.
+_SMALL = {
+    "doctor": ("", "what was built, found and usable, and how to get what is missing"),
+    "build-dali-plugin": ("", "compile the native operator for the installed DALI"),
+    "demo": ("", "photographs through a DALI pipeline with PRIME"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; exit status: 0, 1 for a bad input (one line on stderr), 2 for bad usage, 130 for Ctrl-C."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    command = given[0] if given else ""
+    """Run one command; its exit status: 0, 1 for a bad input (one line on stderr), 2 for bad usage, 75 where a signal
+    stopped it and all is saved, 130 for Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # no name of a file ends a run, as stderr has it anyway
-    try:
-        if command in _MODULES:
-            importlib.import_module(f"{__package__}.{_MODULES[command][0]}").main(given[1:])
-        else:
-            options = _parser().parse_args(given)
-            options.run(options)
-    except ModuleNotFoundError as error:
-        return _failed(command, f"{error}: pip install 'prime-dali[torch]'" if error.name == "torch" else str(error))
-    except (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError) as error:
-        return _failed(command, str(error) or type(error).__name__)
-    except KeyboardInterrupt:
-        print(f"prime-dali {command}: interrupted", file=sys.stderr)
-        return 130
-    return 0
+    with _command.debugging(sys.argv[1:] if arguments is None else arguments) as words:
+        place = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
+        named = words[place : place + 1]
+        if named == ["analyze"]:
+            named += [word for word in words[place + 1 : place + 2] if not word.startswith("-")]
+        return _command.run(" ".join(["prime-dali", *named]), lambda: _dispatch(words))
 
 
-def _failed(command: str, why: str) -> int:
-    print(f"prime-dali {command}: {why}", file=sys.stderr)
-    return 1
+def _dispatch(words: Sequence[str]) -> None:
+    about = "PRIME data augmentation for robust image classifiers."
+    name, rest = _command.choose("prime-dali", about, {**_SMALL, **_MODULES}, words, __version__)
+    if name in _MODULES:
+        importlib.import_module(f"{__package__}.{_MODULES[name][0]}").main(rest)
+    else:
+        options = parser(name).parse_args(rest)
+        options.run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="prime-dali", description="PRIME data augmentation for robust image classifiers."
-    )
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (_, summary) in _MODULES.items():
-        commands.add_parser(name, help=summary)
-
-    doctor = commands.add_parser("doctor", help="what was built, found and usable, and how to get what is missing")
-    doctor.set_defaults(run=_doctor)
-
-    plugin = commands.add_parser("build-dali-plugin", help="compile the native operator for the installed DALI")
-    plugin.add_argument("--force", action="store_true", help="compile again what has been compiled")
-    plugin.set_defaults(run=_build_dali_plugin)
-
-    demo = commands.add_parser(
-        "demo",
-        help="photographs through a DALI pipeline with PRIME",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    demo.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
-    demo.add_argument("--photos", type=Path, help="a folder; none: those of scikit-image and -learn")
-    demo.add_argument("--batch", type=_options.whole(1, 65536), default=32, help="images a batch")
-    demo.add_argument("--batches", type=_options.whole(1, 10**9), default=20, help="batches to time")
-    demo.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="where the pipeline runs")
-    _options.add_config(demo)
-    demo.set_defaults(run=_demo)
-    return parser
+def parser(name: str) -> _command.Parser:
+    """The options of a command that has no module of its own."""
+    summary = _SMALL[name][1]
+    out = _command.Parser(prog=f"prime-dali {name}", description=f"{summary[0].upper()}{summary[1:]}.")
+    out.set_defaults(run={"doctor": _doctor, "build-dali-plugin": _build_dali_plugin, "demo": _demo}[name])
+    if name == "build-dali-plugin":
+        out.add_argument("--force", action="store_true", help="compile again what has been compiled")
+    if name == "demo":
+        demo = out
+        demo.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
+        demo.add_argument("--photos", type=Path, help="a folder; none: those of scikit-image and -learn")
+        demo.add_argument("--batch", type=_command.whole(1, 65536), default=32, help="images a batch")
+        demo.add_argument("--batches", type=_command.whole(1, 10**9), default=20, help="batches to time")
+        demo.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the pipeline runs")
+        _options.add_config(demo)
+    return out
 
 
 def _doctor(options: argparse.Namespace) -> None:
@@ -88,22 +78,29 @@ def _doctor(options: argparse.Namespace) -> None:
 
 
 def _build_dali_plugin(options: argparse.Namespace) -> None:
-    from . import dali
+    from . import _progress, dali
 
-    print(f"built {dali.build_plugin(force=options.force)}")
+    if dali.native.is_built() and not options.force:
+        print(f"built before: {dali.plugin_path()}; --force compiles it again")
+        return
+    start = time.monotonic()
+    with _progress.phase("compiling the native operator"):
+        path = dali.build_plugin(force=options.force)
+    print(f"built {path} in {_progress.clock(time.monotonic() - start)}")
 
 
 def _demo(options: argparse.Namespace) -> None:
-    from .data import jobs
+    from . import _progress
     from .data.folders import find
     from .tools import demo
 
     photos = find([options.photos]) if options.photos else demo.shipped_photos()
+    device = "gpu" if options.device == "cuda" else options.device  # as DALI calls it
     settings = demo.Settings(
         config=_options.config(options), out=options.out, photos=photos, size=options.size, batch=options.batch,
-        batches=options.batches, seed=options.seed, device=options.device, on_error=options.on_error,
+        batches=options.batches, seed=options.seed, device=device, on_error=options.on_error,
     )  # fmt: skip
-    demo.run(settings, print, jobs.tqdm())
+    demo.run(settings, print, _progress.over)
 
 
 if __name__ == "__main__":

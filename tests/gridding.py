@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 

@@ -54,7 +54,6 @@ def test_refuses_other_settings(source: Path, tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--copies", "0"], "copies: expected 1 to 10000, got 0"),
-    (["--workers", "0"], "workers: expected 1 to 4096, got 0"),
     (["--quality", "90"], "quality: expected only with the format jpeg, got 90 with png"),
     (["--format", "jpeg", "--quality", "101"], "quality: expected 1 to 100, got 101"),
     (["--cifar", "10", "--size", "32"], "cifar: expected no size, the format png and on_error fail"),
@@ -72,10 +71,9 @@ def test_bad_settings(
 
 def test_bad_usage(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for arguments in (["--copies", "x"], [], ["--copies", "1", "--format", "gif"]):
-        with pytest.raises(SystemExit) as stopped:
-            cli.main(["augment", str(source), str(tmp_path / "out"), *arguments])
-        assert stopped.value.code == 2
-    assert "the following arguments are required: --copies" in capsys.readouterr().err
+        assert cli.main(["augment", str(source), str(tmp_path / "out"), *arguments]) == 2
+        if not arguments:
+            assert "--copies: required, but not given" in capsys.readouterr().err
 
 
 def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

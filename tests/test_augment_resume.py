@@ -87,16 +87,16 @@ def test_sources_that_changed(source: Path, tmp_path: Path) -> None:
 def test_a_destination_that_vanishes(
     whole: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, bar = tmp_path / "out", jobs.bar
+    out, bar = tmp_path / "out", jobs.Bar
 
-    def vanish(*arguments: Any) -> Any:
+    def vanish(*arguments: Any, **facts: Any) -> Any:
         shutil.rmtree(out)
         if not whole:
             out.mkdir()
-        return bar(*arguments)
+        return bar(*arguments, **facts)
 
     write_cifar(tmp_path / "cifar", 10, tiles(20), np.arange(20) % 10)
-    monkeypatch.setattr(jobs, "bar", vanish)
+    monkeypatch.setattr(jobs, "Bar", vanish)
     for arguments in ([str(source)], [str(tmp_path / "cifar"), "--cifar", "10"]):
         command = ["augment", *arguments, str(out), "--copies", "1", "--workers", "1", "--device", "cpu"]
         assert cli.main(command) == 1

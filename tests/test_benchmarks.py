@@ -303,7 +303,7 @@ def test_scaling_counts_processes(script: Callable[[str], ModuleType]) -> None:
 
 @pytest.mark.timeout(200)
 def test_scaling_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     images = make_images(64, 32, 32, torch.uint8).flatten(1)
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):

@@ -61,7 +61,6 @@ def test_demo(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     assert cli.main(arguments) == 0
     text = capsys.readouterr()
     assert "images/s" in text.out
-    assert "3/3" in text.err  # the progress bar
     assert sorted(p.name for p in out.iterdir()) == ["batch.png", "gallery.png"]
 
 
@@ -80,9 +79,7 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
     "arguments", [["demo", "--size", "7"], ["demo", "--batch", "x"], ["demo", "--preset", "imagnet"], []]
 )
 def test_bad_usage(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(arguments)
-    assert stopped.value.code == 2
+    assert cli.main(arguments) == 2
 
 
 def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture, photos: Path) -> None:
@@ -90,5 +87,5 @@ def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture, photos: Path) ->
 
     if doctor.examine()[-1].usable:
         pytest.skip("a GPU pipeline can run here")
-    assert cli.main(["demo", "--photos", str(photos), "--device", "gpu"]) == 1
+    assert cli.main(["demo", "--photos", str(photos), "--device", "cuda"]) == 1
     assert "device: expected a usable GPU, got:" in capsys.readouterr().err

@@ -135,7 +135,6 @@ def test_one_run_at_a_time(source: Path, tmp_path: Path) -> None:
     (["--only", "lines"], "got 'lines'"),
     (["--severities", "6"], "severity: expected 1 to 5, got 6"),
     (["--seed", "-1"], "seed: expected 0 to"),
-    (["--workers", "0"], "workers: expected 1 to 4096, got 0"),
     (["--set", "c-bar", "--extra"], "extra: expected only with the set c"),
     (["--on-error", "skip"], "on_error: expected 'fail' for CIFAR"),
 ])  # fmt: skip

@@ -16,7 +16,7 @@ from PIL import Image
 from prime_dali import cli
 from prime_dali.evaluation.names import CORRUPTIONS, GROUPS, SEVERITIES
 
-for package in ("jsonargparse", "skimage", "imagecorruptions", "matplotlib"):
+for package in ("torchvision", "skimage", "imagecorruptions", "matplotlib"):
     pytest.importorskip(package, reason=f"{package} is not installed")
 
 

@@ -247,7 +247,6 @@ def test_evaluate_on_imagenet(
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ([], "sets: expected at least one, such as --clean, got none"),
     (["--imagenet-c", "x"], "--imagenet-c: expected a network of ImageNet, got one of size 32"),
     (["--cifar-c", "{c}", "--normalise", "standard"], "reference: expected with --normalise standard, and only then"),
     (["--cifar-c", "{c}", "--reference", "x", "--normalise", "none"], "reference: expected with --normalise standard, and only then"),

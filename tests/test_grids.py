@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 import gridding
@@ -213,7 +213,10 @@ def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path, capsys: pytes
     with pytest.raises(SystemExit) as stop:
         ablation.run(options(ablation, *words, "normalise=alexnets"))
     assert stop.value.code == 2
-    assert "--normalise: invalid choice: 'alexnets'" in capsys.readouterr().err
+    assert (
+        "--normalise: expected one of 'none', 'alexnet', 'standard', got 'alexnets'; did you mean 'alexnet'?"
+        in capsys.readouterr().err
+    )
 
 
 def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -24,7 +24,7 @@ from conftest import FUZZ_SECONDS
 from PIL import Image
 from test_corruptions import tiles
 
-pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 from prime_dali.training import checkpoint
 

@@ -23,8 +23,9 @@ BELOW = {
     "experiments": {"library", "data", "dali", "models", "training", "evaluation"},
     "tools": {"library", "data", "dali"},
     "cli": {"library", "data", "dali", "tools"},  # the other commands it imports by name
+    "__main__": {"library", "data", "dali", "tools", "cli"},
 }
-HEAVY = {"torch", "torchvision", "timm", "cupy", "matplotlib", "PIL", "cv2", "jsonargparse", "nvidia.dali"}
+HEAVY = {"torch", "torchvision", "timm", "cupy", "matplotlib", "PIL", "cv2", "nvidia.dali"}
 
 
 def named(path: Path) -> str:

@@ -125,7 +125,7 @@ def test_scancel_does_not_requeue(tmp_path: Path) -> None:
 @pytest.mark.timeout(200)
 def test_a_grid_under_slurm(tmp_path: Path) -> None:
     """The signal goes through srun and the grid to the training run, which saves."""
-    pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
     np = pytest.importorskip("numpy")
     records = np.random.default_rng(0).integers(0, 10, (120, 3073), np.uint8)
     data = tmp_path / "cifar"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import needs_gpu
 
-pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 import training
 from training import ALONE, NETWORK, TEST, losses, run, settings

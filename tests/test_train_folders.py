@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
-pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 from prime_dali.training import checkpoint, train
 from prime_dali.training.data import listed

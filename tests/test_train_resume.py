@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import shutil
@@ -17,11 +18,12 @@ import pytest
 import torch
 from conftest import needs_gpu
 
-pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 import training
 from training import ALONE, TEST, command, losses, run, settings, wait_for_a_loss
 
+from prime_dali._command import INTERRUPTED, STOPPED
 from prime_dali._files import held
 from prime_dali.models import networks
 from prime_dali.training import checkpoint, train
@@ -91,20 +93,41 @@ def test_killed_and_continued_on_a_gpu(cifar: Path, tmp_path: Path) -> None:
     assert losses(out) == losses(tmp_path / "whole")
 
 
-def test_ctrl_c_says_so_in_a_line(cifar: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path) -> None:
     heard = signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # a shell's background jobs ignore it, and so would this
     try:
-        process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command(cifar, tmp_path, "--jsd"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
     finally:
         signal.signal(signal.SIGINT, heard)
     wait_for_a_loss(tmp_path)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=100)
-    assert process.returncode == 130
-    assert error.splitlines()[-1].endswith("prime-dali train: interrupted")
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == INTERRUPTED
+    assert "stopping within 2 steps, then saving; Ctrl-C again stops at once" in error
     assert "Traceback" not in error
+    assert "stopped by Ctrl-C after step" in out
+    run(cifar, tmp_path, "--jsd")
+    assert losses(tmp_path) == losses(whole)
+
+
+def test_ctrl_c_twice_stops_at_once(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(train.read(settings(cifar, tmp_path)), ALONE, lambda line: None)
+    step, steps = trainer.train_step, []
+
+    def interrupted(*batch: torch.Tensor) -> torch.Tensor:
+        steps.append(step(*batch))
+        os.kill(os.getpid(), signal.SIGINT)
+        return steps[-1]
+
+    monkeypatch.setattr(trainer, "train_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    assert len(steps) == 2
+    assert not (tmp_path / "last.pt").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
@@ -113,7 +136,7 @@ def test_a_signal_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path, numb
     wait_for_a_loss(tmp_path)
     process.send_signal(number)
     out, _ = process.communicate(timeout=100)
-    assert process.returncode == train.INTERRUPTED
+    assert process.returncode == STOPPED
     assert "stopped by a signal after step" in out
     assert (tmp_path / "last.pt").exists()
     run(cifar, tmp_path, "--jsd")

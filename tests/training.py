@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 from prime_dali.training import checkpoint, train
 from prime_dali.training.ranks import Ranks

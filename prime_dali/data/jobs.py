@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _progress
 from .._files import held, naming, sync, sync_file_system
 from .._states import Kind
 from .folders import shown
@@ -172,19 +174,30 @@ def source_of_arrays(folder: Path, images: NDArray[np.uint8], labels: NDArray[An
     return {"images": len(images), "sha256_of_images_and_labels": digest, "path": str(folder)}
 
 
-def tqdm() -> Any:
-    """The class of progress bars.
+class Bar:
+    """A run that makes images: says what it will do, how far it is, and what it has done.
 
-    Raises:
-        ImportError: It is not installed; the message says how to get it.
+    Args:
+        total: Images to make, or to make others of.
+        name: What is made.
+        done: So many of them were there before.
+        facts: Stand at the head of what it says.
     """
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError("the progress bar needs tqdm: pip install 'prime-dali[demo]'") from error
-    return tqdm
 
+    def __init__(self, total: int, name: str, done: int = 0, **facts: object) -> None:
+        self.bar = _progress.Progress(total, name, "image", done)
+        self._before, self._start, self._facts = done, time.monotonic(), facts
 
-def bar(images: int, name: str, done: int = 0) -> Any:
-    """A progress bar with rate and time left; ``done`` of the images were there before."""
-    return tqdm()(total=images, initial=done, unit="image", desc=name, smoothing=0.1)
+    def __enter__(self) -> _progress.Progress:
+        there = f" ({self._before:,} of them are there)" if self._before else ""
+        print(_progress.facts({**self._facts, "to do": f"{self.bar.total:,} images{there}"}), flush=True)
+        return self.bar.__enter__()
+
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        self.bar.__exit__(kind, *error)
+        made, seconds = self.bar.done - self._before, time.monotonic() - self._start
+        if kind is None:
+            rate = f" in {_progress.clock(seconds)}, {_progress.speed(made, seconds, 'image')}" if made else ""
+            print(f"{self.bar.name}: {made:,} images done{rate}", flush=True)
+        else:
+            print(f"{self.bar.name}: stopped after {made:,} images; the same command resumes", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _workers
+from .. import __version__, _arguments, _command, _workers
 from ..data import folders as _folders
 from ..data import jobs
 from ..data.cifar import SIDE, read_cifar
@@ -56,9 +55,9 @@ class Settings:
         return "imagenet" if self.data == "imagenet" else "cifar"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> _command.Parser:
     """The command's arguments."""
-    out = argparse.ArgumentParser(
+    out = _command.Parser(
         prog="prime-dali corrupt",
         description="Make a corruption benchmark of a clean test set, in the layout of the published one. A run that "
         "was stopped goes on where it was.",
@@ -80,9 +79,7 @@ def parser() -> argparse.ArgumentParser:
         help="these of 1 to 5 alone; arrays of CIFAR then have their blocks alone",
     )  # fmt: skip
     out.add_argument("--seed", type=int, default=0, help="names all random draws (default: 0)")
-    out.add_argument(
-        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: one a core, %(default)s)"
-    )
+    out.add_argument("--workers", type=_command.workers, default="0", help="processes; 0: one a core")
     out.add_argument(
         "--on-error", choices=("fail", "skip"), default="fail",
         help="skip: an unreadable photograph of ImageNet is reported and left out (default: fail)",
@@ -308,5 +305,10 @@ def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager
     return _workers.pool(settings.destination / jobs.UNFINISHED, settings.workers, tasks, _begin, shared)
 
 
-def _bar(settings: Settings, images: int) -> Any:
-    return jobs.bar(images, BENCHMARKS[settings.data, settings.which])
+def _bar(settings: Settings, images: int) -> jobs.Bar:
+    severities = " ".join(map(str, settings.severities))
+    return jobs.Bar(
+        images, BENCHMARKS[settings.data, settings.which], data=_folders.shown(settings.source),
+        corruptions=f"{len(settings.names)}, at severities {severities}", device=f"cpu, {settings.workers} workers",
+        out=_folders.shown(settings.destination),
+    )  # fmt: skip

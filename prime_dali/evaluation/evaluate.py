@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from .. import _arguments, _devices
+from .. import _arguments, _command, _devices, _progress
 from ..data import cifar
 from ..models import networks
 from . import adaptation, benchmarks, image_sets, report, scores
@@ -124,7 +125,7 @@ def run(
         classifier: Its network is on ``device``.
         sets: By name, such as ``"clean"`` and ``"cifar-c"``.
         device, batch, adapt: As for :func:`count`.
-        progress: Wraps the list of what is evaluated, like ``tqdm.tqdm``.
+        progress: Wraps the list of what is evaluated, as :func:`._progress.over`.
 
     Raises:
         ValueError: As for :func:`count`; unreadable files, which are named.
@@ -162,9 +163,9 @@ def _evaluating(network: nn.Module, device: torch.device) -> Iterator[None]:
             module.training = training
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> _command.Parser:
     """The options of ``prime-dali evaluate``."""
-    parser = argparse.ArgumentParser(
+    parser = _command.Parser(
         prog="prime-dali evaluate",
         description="Accuracy, corruption accuracy and mCE of a classifier. Networks of 32 x 32 images are evaluated "
         "on CIFAR, others on ImageNet.",
@@ -194,7 +195,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of the draw of those images; default: 0")
     add("--batch", type=int, default=500, help="images a forward pass; default: 500")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one")
-    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that decode pictures")
+    add("--workers", type=_command.workers, default="0", help="processes that decode pictures; 0: one a core")
     add("--loader", choices=image_sets.LOADERS, default="pillow", help="what decodes pictures: pillow, like published "
         "numbers, or dali, on the GPU, with slightly other values; default: pillow")  # fmt: skip
     add("--out", type=Path, metavar="DIR", help="for results.json, results.csv, results.md and pictures")
@@ -203,11 +204,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> None:
     """Evaluate as ``argv`` says, print the tables and write them."""
-    from tqdm import tqdm
-
-    options = parser().parse_args(argv)
+    known = parser()
+    options = known.parse_args(argv)
+    if not _folders(options):
+        known.error("expected one or more sets, such as --clean DIR, got none")
     _arguments.integer("batch", options.batch, 1, 2**20)
-    _arguments.integer("workers", options.workers, 0, 1024)
     adapt = adaptation.parse(options.bn_adapt, options.seed) if options.bn_adapt else None
     device = _devices.torch_device(options.device)
     classifier = networks.load(
@@ -219,9 +220,11 @@ def main(argv: list[str]) -> None:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
     classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    start = time.monotonic()
+    print(_about(options, classifier, device), file=sys.stderr, flush=True)
     counts = run(
         classifier, sets, device=device, batch=options.batch, adapt=adapt,
-        progress=lambda tasks: tqdm(tasks, desc="evaluating", unit="set"),
+        progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
     )  # fmt: skip
     settings = {
         "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
@@ -229,11 +232,23 @@ def main(argv: list[str]) -> None:
         "folders": {name: str(folder) for name, folder in _folders(options).items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
     }  # fmt: skip
+    print(f"evaluated in {_progress.clock(time.monotonic() - start)}", file=sys.stderr, flush=True)
     results = report.collect(classifier, dataset, sets, counts, rules, settings)
     print(report.markdown(results))
     if options.out is not None:
         for path in report.write(results, options.out):
             print(f"wrote {path}")
+
+
+def _about(options: argparse.Namespace, classifier: networks.Classifier, device: torch.device) -> str:
+    """What the evaluation is, for its user; on stderr, as the tables on stdout are a document."""
+    parameters = sum(parameter.numel() for parameter in classifier.network.parameters())
+    sets = ", ".join(f"{name} ({folder})" for name, folder in _folders(options).items())
+    return _progress.facts({
+        "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes",
+        "network": f"{classifier.name} from {options.checkpoint}, {parameters:,} parameters",
+        "device": f"{_devices.name(device)}, {options.workers} workers", "out": options.out or "",
+    })  # fmt: skip
 
 
 def _folders(options: argparse.Namespace) -> dict[str, Path]:
@@ -244,8 +259,6 @@ def _folders(options: argparse.Namespace) -> dict[str, Path]:
 def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple[Sets, str | None]:
     """What the options name, and the data set that the classifier is for, as the paper's tables call it."""
     folders = _folders(options)
-    if not folders:
-        raise ValueError("sets: expected at least one, such as --clean, got none")
     small = classifier.size == cifar.SIDE
     for name in folders:
         if name in (IMAGENET_SETS if small else CIFAR_SETS):

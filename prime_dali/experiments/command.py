@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
+
+from .. import _command
 
 # Each module has add_arguments(parser) and run(options); imported when its experiment is called.
 _EXPERIMENTS = {
@@ -17,20 +18,18 @@ _EXPERIMENTS = {
 }
 
 
-def parser(argv: list[str]) -> argparse.ArgumentParser:
-    """The options of the experiment that ``argv`` begins with, and the names of the others."""
-    parser = argparse.ArgumentParser(prog="prime-dali analyze", description="The paper's experiments.")
-    experiments = parser.add_subparsers(dest="experiment", required=True)
-    for name, (module, summary) in _EXPERIMENTS.items():
-        experiment = experiments.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        if argv and argv[0] == name:
-            chosen = importlib.import_module(f"{__package__}.{module}")
-            chosen.add_arguments(experiment)
-            experiment.set_defaults(run=chosen.run)
-    return parser
+def parser(name: str) -> _command.Parser:
+    """The options of an experiment."""
+    module, summary = _EXPERIMENTS[name]
+    out = _command.Parser(prog=f"prime-dali analyze {name}", description=f"{summary[0].upper()}{summary[1:]}.")
+    chosen = importlib.import_module(f"{__package__}.{module}")
+    chosen.add_arguments(out)
+    out.set_defaults(run=chosen.run)
+    return out
 
 
 def main(argv: list[str]) -> None:
     """Parse ``argv`` and run the experiment; errors as its module's ``run``."""
-    options = parser(argv).parse_args(argv)
+    name, rest = _command.choose("prime-dali analyze", "The paper's experiments.", _EXPERIMENTS, argv)
+    options = parser(name).parse_args(rest)
     options.run(options)

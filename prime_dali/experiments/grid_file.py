@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import functools
 import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .. import _arguments
 from .._states import Kind
 from ..training import train
-from ..training.config import FREE, RECIPES, TrainConfig, defaults
+from ..training.config import FREE, TrainConfig, defaults
 
 SETS = ("cifar-c", "cifar-c-bar", "imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
 EVALUATION = (
@@ -130,34 +128,15 @@ def train_config(settings: Mapping[str, Any]) -> TrainConfig:
     """A run of these settings over those of its recipe, as ``prime-dali train --config`` makes it.
 
     Raises:
-        ImportError: jsonargparse is missing.
         TypeError, ValueError: A setting is unknown, of another type, or out of its range; the message names it.
     """
-    check_names("setting", settings, [f.name for f in fields(TrainConfig)])
-    if not settings.get("data"):
+    given = train.checked(settings)
+    if not given.get("data"):
         raise ValueError(
             "data: expected the folder of the data set, got none (base of the grid file, or --set data=DIR)"
         )
-    recipe, method = settings.get("recipe", "cifar10"), settings.get("method", "prime")
-    if recipe not in RECIPES:
-        raise ValueError(_arguments.unknown("recipe", recipe, RECIPES))
-    for name, value in settings.items():
-        if isinstance(getattr(TrainConfig, name), tuple) and not isinstance(value, (list, tuple)):
-            raise TypeError(f"{name}: expected a list, got {value!r}")
-    try:
-        # JSON's kinds alone, because this is what a file would hold.
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
-        parsed = _parser(recipe).parse_object({**defaults(recipe, method), **plain})
-    except argparse.ArgumentError as error:
-        raise ValueError(" ".join(str(error).split())) from None
-    return train.configured(parsed)
-
-
-@functools.cache
-def _parser(recipe: str) -> Any:
-    parser = train.parser(recipe)  # not of the run's method, whose check a default would skip
-    parser.exit_on_error = False
-    return parser
+    recipe, method = given.get("recipe", "cifar10"), given.get("method", "prime")
+    return train.configured({**defaults(recipe, method), **given})
 
 
 def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
@@ -208,6 +187,8 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     """
     from ..evaluation import evaluate
 
+    for run in grid.runs:
+        grid.config(run)
     check_names("evaluate", grid.evaluate, EVALUATION)
     if not {"cifar-c", "imagenet-c"} & grid.evaluate.keys():
         raise ValueError("evaluate: expected a benchmark, cifar-c or imagenet-c, got none (--evaluate cifar-c=DIR)")
@@ -220,7 +201,6 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
         if names.count(name) > 1:
             raise ValueError(f"runs: expected each name once, got {name!r} {names.count(name)} times")
     for run in grid.runs:
-        grid.config(run)
         evaluate.parser().parse_args(grid.evaluation(run))  # exits here rather than after the training
     folders = {Path(grid.config(run).data) for run in chosen}
     folders |= {Path(value) for name, value in grid.evaluate.items() if name in _FOLDERS}

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from .. import _arguments
+from .. import _arguments, _command
 from .._files import replacing
 from ..data.cifar import read_cifar
 from ..training import checkpoint
 from ..training.config import TrainConfig, differences
-from ..training.train import INTERRUPTED
 from . import grid_file, grid_tables
 from .grid_file import Grid, Run
 
@@ -160,7 +159,7 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
 
     Raises:
         RuntimeError: Some failed; all others are finished.
-        SystemExit: With status 75: a signal stopped it.
+        SystemExit: With status 75: a signal stopped it; 130: Ctrl-C did.
     """
     failed: dict[str, str] = {}
 
@@ -172,8 +171,8 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
         try:
             _execute(grid, one, children, jobs)
         except (RuntimeError, OSError) as error:
-            failed[one.name] = str(error)
-            print(f"{one.name}: {error}", file=sys.stderr, flush=True)
+            failed[one.name] = _command.describe(error)
+            print(f"{one.name}: {failed[one.name]}", file=sys.stderr, flush=True)
 
     with Children() as children, ThreadPoolExecutor(jobs) as pool:
         for done in [pool.submit(work, number, one, children) for number, one in enumerate(chosen, 1)]:
@@ -229,11 +228,14 @@ class Children:
 
     def __init__(self) -> None:
         self._processes: set[subprocess.Popen[bytes]] = set()
-        self._stopping = False
+        self._stopping, self._status = False, _command.STOPPED
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Children:
-        self._before = {n: signal.signal(n, self._stop) for n in (signal.SIGTERM, signal.SIGUSR1)}
+        heard = [signal.SIGTERM, signal.SIGUSR1]
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
+            heard.append(signal.SIGINT)
+        self._before = {number: signal.signal(number, self._stop) for number in heard}
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -241,6 +243,12 @@ class Children:
             signal.signal(number, handler)
 
     def _stop(self, number: int, frame: Any) -> None:
+        if number == signal.SIGINT and self._status == _command.INTERRUPTED:  # once more: at once
+            for process in list(self._processes):
+                process.kill()
+            raise KeyboardInterrupt
+        if number == signal.SIGINT:
+            self._status = _command.INTERRUPTED
         self._stopping = True
         for process in list(self._processes):
             process.send_signal(number)
@@ -254,14 +262,14 @@ class Children:
 
         Raises:
             RuntimeError: It failed; the message has its last line on stderr.
-            SystemExit: With status 75: a signal stopped it, or this process.
+            SystemExit: With status 75: a signal stopped it, or this process; 130: Ctrl-C did.
         """
         if self._stopping:
-            raise SystemExit(INTERRUPTED)
-        command = [sys.executable, "-m", f"{__package__.partition('.')[0]}.cli", *arguments]
+            raise SystemExit(self._status)
+        command = [sys.executable, "-m", __package__.partition(".")[0], *arguments]
         said, status = self._follow(name, command)
-        if status == INTERRUPTED or (status and self._stopping):
-            raise SystemExit(INTERRUPTED)
+        if status == _command.STOPPED or (status and self._stopping):
+            raise SystemExit(self._status)
         if status:
             lines = said.decode(errors="replace").strip().splitlines() or [""]
             own = [line for line in lines if line.startswith("prime-dali ")]  # a message may have more lines than one
@@ -271,7 +279,7 @@ class Children:
         """Pass on what it says; the end of that, and its exit status."""
         pipes: dict[str, Any] = {"stderr": subprocess.PIPE}
         if name:
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "env": {**os.environ, "TQDM_DISABLE": "1"}}
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(command, preexec_fn=_die_with_parent, **pipes)
         self._processes.add(process)
         if self._stopping:  # the signal came while the process began
@@ -296,7 +304,11 @@ class Children:
 
 
 def _die_with_parent() -> None:
-    """Without this, a run whose grid was killed would train on beside its own continuation."""
+    """Without this, a run whose grid was killed would train on beside its own continuation.
+
+    In a process group of its own it hears Ctrl-C once, from the grid, and not from the terminal as well.
+    """
+    os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; a checkpoint is whole at any moment
 
 

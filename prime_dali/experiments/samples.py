@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from .. import _arguments
+from .. import _arguments, _command
 from ..config import preset
 from ..data.cifar import Cifar, read_cifar
 from ..data.folders import find, shown
@@ -46,18 +45,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--severities", nargs="+", type=int, default=SEVERITIES, metavar="S", help="default: 1 to 5")
     add("--seed", type=int, default=0, help="names all random draws; default: 0")
     add("--batch", type=int, default=50, help="images a forward pass; default: 50")
-    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that make corrupted images")
+    add("--workers", type=_command.workers, default="0", help="processes that make corrupted images; 0: one a core")
 
 
 def checked(options: argparse.Namespace, counts: Sequence[str], methods: Collection[str]) -> list[str]:
     """The methods that were asked for, each once, in the order of ``methods``.
 
     Raises:
-        TypeError, ValueError: An unknown method, or one of ``counts`` or ``workers`` out of its range.
+        TypeError, ValueError: An unknown method, or one of ``counts`` out of its range.
     """
     for name in counts:
         _arguments.integer(name, getattr(options, name), 1, 10**6)
-    _arguments.integer("workers", options.workers, 0, 1024)
     for name in options.methods:
         if name not in methods:
             raise ValueError(_arguments.unknown("method", name, methods))

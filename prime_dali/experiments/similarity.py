@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
+from .. import _devices
 from .._files import replacing
+from .._progress import Progress, facts
 from .._states import Kind
 from ..evaluation import benchmarks
 from ..evaluation.corruptions import SIDES
@@ -126,8 +129,6 @@ def run(options: argparse.Namespace) -> None:
         TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
             message names it.
     """
-    from tqdm import tqdm
-
     names = samples.checked(options, ("images", "samples", "batch"), METHODS)
     images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
     corrupted = samples.Corruptions.of(
@@ -155,12 +156,20 @@ def run(options: argparse.Namespace) -> None:
     distances = _resume(options.out / DISTANCES, settings, shape)
     missing = [place for place in range(len(numbers)) if np.isnan(distances[place]).any()]
     start = saved = time.perf_counter()
+    print(
+        facts({
+            "data": options.photos or " ".join(options.cifar), "images": f"{len(numbers):,}, {options.samples} samples "
+            f"of each by {', '.join(names)}", "corrupted": settings["corrupted"],
+            "network": f"{network.classifier.name}, {network.layer}",
+            "device": f"{_devices.name(network.device)}, {options.workers} workers", "out": options.out,
+        }), file=sys.stderr, flush=True,
+    )  # fmt: skip
     found = measure(
         network, corrupted, [numbers[place] for place in missing], methods, options.samples,
         batch=options.batch, workers=options.workers,
     )  # fmt: skip
     try:
-        with tqdm(total=len(numbers), initial=len(numbers) - len(missing), unit="image") as bar:
+        with Progress(len(numbers), "similarity", "image", len(numbers) - len(missing)) as bar:
             for place, values in zip(missing, found, strict=True):
                 distances[place] = values
                 bar.update()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 from dataclasses import dataclass
@@ -12,25 +11,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments
+from .. import _arguments, _command
+from .._command import Parser
 from .._files import replacing
 from ..config import PrimeConfig
 from ..data import jobs
 from ..data.cifar import read_cifar
+from ..data.folders import shown
 from . import copies as _copies
 from . import options as _options
 from .copies import FILES, SUFFIXES, Settings
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command's arguments."""
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="prime-dali augment",
         description="Augment a folder of images, or CIFAR, before training. Copy K of SRC/CLASS/NAME.jpg becomes "
         "DST/CLASS/NAME-K.png. A run that was stopped goes on where it was; DST/manifest.json and DST/files.jsonl say "
         "what was drawn. Without --size every image keeps its size; without --preset the distributions are those of "
         "imagenet, with --cifar those of cifar.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = out.add_argument
     add("source", type=Path, metavar="SRC", help="a folder of images; with --remake: a file of an earlier DST")
@@ -44,9 +44,10 @@ def parser() -> argparse.ArgumentParser:
     _options.add_config(out)
     out.set_defaults(size=None, preset=None)
     add("--format", choices=tuple(SUFFIXES), default="png", help="png is exact")
-    add("--quality", type=int, help="of JPEG, 1 to 100; None: 95")
+    add("--quality", type=int, help="of JPEG, 1 to 100; default: 95")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where PRIME runs; auto: a GPU if it can")
-    add("--workers", type=int, help="processes, with --cifar threads; None: one a core, with CUDA at most 16")
+    add("--workers", type=_command.whole(0, 4096), default=0, help="processes, with --cifar threads; 0: one a core, "
+        "with CUDA at most 16")  # fmt: skip
     add("--remake", action="store_true", help="make one picture again: a file of DST, or data_batch_1.bin:RECORD")
     return out
 
@@ -58,11 +59,12 @@ def main(argv: list[str]) -> None:
     if options.remake:
         for name, value in vars(options).items():
             if name not in ("source", "destination", "remake") and value != arguments.get_default(name):
-                arguments.error(f"argument --remake: expected SRC and DST alone, got --{name.replace('_', '-')}")
+                arguments.error(f"--remake: expected SRC and DST alone, got --{name.replace('_', '-')}")
         _write_again(options.source, options.destination)
         return
     if options.copies is None:
-        arguments.error("the following arguments are required: --copies")
+        arguments.error("--copies: required, but not given")
+    options.workers = options.workers or None
     options.preset = options.preset or ("cifar" if options.cifar else "imagenet")
     fields = {field.name for field in dataclasses.fields(Settings)} - {"config"}
     run(Settings(config=_options.config(options), **{name: getattr(options, name) for name in fields}))
@@ -236,3 +238,4 @@ def _write_again(file: Path, out: Path) -> None:
         raise ValueError(f"destination: expected a name that ends in {' or '.join(suffixes)}, got {out}")
     with replacing(out) as temporary:
         temporary.write_bytes(_copies.encoded(pixels, manifest["format"], manifest["quality"]))
+    print(f"made {shown(file)} again, {pixels.shape[1]} x {pixels.shape[0]} pixels: wrote {shown(out)}")

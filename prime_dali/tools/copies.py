@@ -98,7 +98,7 @@ def pictures(settings: Settings) -> None:
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
             _workers.pool(folder / jobs.UNFINISHED, workers, len(tasks), _begin, (settings, threads)) as pool,
-            jobs.bar(len(photos) * settings.copies, "augment", len(done)) as bar,
+            jobs.Bar(len(photos) * settings.copies, "augment", len(done), **_facts(settings, len(photos))) as bar,
             (folder / FILES).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
@@ -236,7 +236,7 @@ def cifar(settings: Settings) -> None:
         parts = dict(zip(names, np.array_split(np.arange(count), len(names)), strict=True))
         there = sum(len(part) * settings.copies for name, part in parts.items() if name in done)
         with (
-            jobs.bar(count * settings.copies, "augment", there) as bar,
+            jobs.Bar(count * settings.copies, "augment", there, **_facts(settings, count)) as bar,
             (folder / FILES).open("a", **TEXT) as files,
         ):
             for name, part in parts.items():
@@ -356,6 +356,15 @@ def check_unchanged(path: Path, entry: dict[str, Any]) -> None:
             f"{shown(path)}: expected the file that {shown(entry['file'])} was made of, but it has changed; "
             "bring it back, or choose another destination"
         )
+
+
+def _facts(settings: Settings, images: int) -> dict[str, object]:
+    """What a run says at its beginning."""
+    side = f", resized to {settings.size} x {settings.size}" if settings.size else ""
+    return {
+        "data": f"{shown(settings.source)}, {images:,} images{side}", "copies": f"{settings.copies} of each image",
+        "device": f"{settings.device}, {settings.workers} workers", "out": shown(settings.destination),
+    }  # fmt: skip
 
 
 def _manifest(settings: Settings, source: dict[str, Any]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     Args:
         settings: What to run.
         report: Called with each line for the user.
-        progress: Wraps an iterable with a progress bar, like ``tqdm.tqdm``; None: no bar.
+        progress: Wraps an iterable with a progress bar, as :func:`._progress.over`; None: no bar.
 
     Returns:
         Images per second of the pipeline, decoding and cropping included, after one warm-up batch.
@@ -134,7 +134,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     pipeline.run()
     batches = range(settings.batches)
     start = time.perf_counter()
-    for _ in batches if progress is None else progress(batches, unit="batch", desc="decode, crop, PRIME"):
+    for _ in batches if progress is None else progress(batches, "decode, crop, PRIME", "batch"):
         (images,) = pipeline.run()
     images = images.as_cpu()  # waits for the GPU
     rate = settings.batches * settings.batch / (time.perf_counter() - start)

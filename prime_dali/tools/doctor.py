@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 
-from .. import __version__, _devices
+from .. import __version__, _devices, _extras
 from .._devices import Finding
+
+_BASIS = 1  # findings without which nothing works: the first ones
 
 
 def examine() -> list[Finding]:
@@ -20,11 +23,30 @@ def plugin(dali: Finding) -> Finding:
     return native.finding(dali)
 
 
+def extras() -> list[Finding]:
+    """Whether the packages of the extras are there that commands need."""
+    found = []
+    for extra, commands in (("demo", "gallery, augment, demo"), ("train", "train, corrupt, evaluate, analyze")):
+        missing = _extras.missing(extra)
+        detail = f"missing: {', '.join(missing)}" if missing else f"complete, for {commands}"
+        found.append(Finding(f"extra {extra!r}", not missing, detail, _extras.install(extra)))
+    return found
+
+
 def report() -> str:
-    """The findings as text for the terminal."""
+    """The findings as text for the terminal; the last line is the verdict."""
     lines = [f"prime-dali {__version__}, Python {platform.python_version()}, {platform.platform()}"]
-    for finding in examine():
+    found = [*examine(), *extras()]
+    for finding in found:
         lines.append(f"  [{'ok' if finding.usable else '--'}] {finding.what}: {finding.detail}")
         if not finding.usable and finding.advice:
             lines.append(f"       to get it: {finding.advice}")
-    return "\n".join(lines)
+    return "\n".join([*lines, verdict(found)])
+
+
+def verdict(found: Sequence[Finding]) -> str:
+    """What all findings come to, in a line."""
+    if not all(finding.usable for finding in found[:_BASIS]):
+        return f"verdict: not usable; {found[0].what}: {found[0].advice}"
+    lacking = [finding.what for finding in found if not finding.usable]
+    return f"verdict: usable; not available here: {', '.join(lacking)}" if lacking else "verdict: all is usable"

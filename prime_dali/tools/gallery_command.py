@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
+from .._command import Parser, whole
 from ..data.folders import find, shown
 from ..data.pictures import read_photos
 from . import demo, gallery, gallery_page
 from . import options as _options
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command's arguments."""
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="prime-dali gallery",
         description="What PRIME does to photographs, as a PNG or as one HTML page.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = out.add_argument
     add("photos", type=Path, nargs="*", help="files and folders; none: those of the demo")
@@ -25,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     add("--figure", choices=tuple(gallery.FIGURES), default="overview", help="what the PNG shows")
     add("--html", type=Path, help="a page to write: all photographs before and after, with a search by name")
     add(
-        "--details", type=_options.whole(0, 10**6), default=12,
+        "--details", type=whole(0, 10**6), default=12,
         help="photographs that the page shows at every strength, the first ones",
     )  # fmt: skip
     _options.add_config(out)

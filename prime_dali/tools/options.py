@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from .. import _arguments
+from .._command import whole
 from ..config import MIXINGS, SPATIAL_DISTRIBUTIONS, PrimeConfig, preset
-
-
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number from ``low`` to ``high``."""
-
-    def parse(text: str) -> int:
-        try:
-            return _arguments.integer("value", int(text), low, high)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {high}, got {text!r}") from None
-
-    return parse
 
 
 class _Renamed(argparse.Action):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .._command import describe
 from .._files import naming, replacing, sync
 from .._states import Kind
 from ..models.networks import FORMAT
@@ -41,7 +42,8 @@ def save(folder: Path, content: dict[str, Any]) -> None:
     except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
         free = shutil.disk_usage(folder).free / 2**20
         before = "the one before is kept" if path.exists() else "and there is none before it"
-        raise OSError(f"{path}: the checkpoint cannot be written, {before} ({error}; {free:,.0f} MiB free)") from error
+        reason = f"{describe(error)}; {free:,.0f} MiB free"
+        raise OSError(f"{path}: the checkpoint cannot be written, {before} ({reason})") from error
 
 
 def load(folder: Path) -> dict[str, Any] | None:

@@ -20,7 +20,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import _devices
 from .._files import Report, held, replacing
+from .._progress import clock, facts
 from ..models import networks
 from . import checkpoint, replay
 from .config import TrainConfig, differences
@@ -38,12 +40,14 @@ class Result:
     """How a run ended."""
 
     finished: bool
-    """False: a signal stopped it; the same command continues."""
+    """False: a signal or Ctrl-C stopped it; the same command continues."""
     step: int
     accuracy: float | None
     """Of the last validation, 0 to 1."""
     seconds: float
     """Of training steps, over all parts of the run; without validations, checkpoints and the start."""
+    interrupted: bool = False
+    """It was Ctrl-C that stopped it."""
 
 
 class Trainer:
@@ -54,7 +58,7 @@ class Trainer:
             ``log.jsonl`` and ``config.yaml``; if a checkpoint lies there, the run continues from it.
         ranks: The processes of the run.
         report: Called with lines for the user, by the first process.
-        progress: Makes a progress bar, as ``tqdm``; None: none.
+        progress: Makes a progress bar, as :class:`._progress.Progress`; None: none.
 
     Raises:
         ValueError: The folder holds a run of other settings (they are named), a broken checkpoint, or data that do not
@@ -96,7 +100,9 @@ class Trainer:
         if state is not None:
             self._restore(state)
         self._model, self._loss = self._compiled()
-        self._stopping, self._lr = False, 0.0
+        self._stopping, self._interrupted, self._lr = False, False, 0.0
+        self._from = self.step, self.seconds  # where this process began
+        self._starting = 0.0  # seconds of its first step, in which the network is compiled
         # Small images need so little of a GPU that the host cannot launch the kernels fast enough.
         self._replays = config.is_cifar and config.compile and ranks.world == 1 and ranks.device.type == "cuda"
         self._replayed: replay.Replayed | None = None
@@ -130,7 +136,7 @@ class Trainer:
         return model, loss
 
     def run(self) -> Result:
-        """Train to the end, or until a signal comes (SIGTERM, SIGUSR1: save and stop).
+        """Train to the end, or until a signal comes (SIGTERM, SIGUSR1, Ctrl-C: save and stop; Ctrl-C again: stop).
 
         Raises:
             Diverged: The loss is NaN or infinite; the last checkpoint stays.
@@ -145,7 +151,9 @@ class Trainer:
         self.network.train()
         saved = started = time.monotonic()
         while self.step < self.total:
-            self._losses.append(self.train_step(*next(batches)))
+            self._losses.append(self._first_step(batches) if not self._starting else self.train_step(*next(batches)))
+            if self._bar is not None:
+                self._bar.update()
             epoch, rest = divmod(self.step, self.steps)
             if rest and self.step % config.log_every:
                 continue
@@ -160,7 +168,43 @@ class Trainer:
             if stop:
                 break
             started = time.monotonic()
-        return Result(self.step >= self.total, self.step, self.accuracy, self.seconds)
+        finished = self.step >= self.total
+        return Result(finished, self.step, self.accuracy, self.seconds, self._interrupted and not finished)
+
+    def about(self) -> str:
+        """What the run is, for its user: a line each of data, network, method, device and folder."""
+        config, device = self.config, self.ranks.device
+        parameters = sum(parameter.numel() for parameter in self._parameters)
+        return facts({
+            "data": f"{config.recipe} in {config.data}, {len(self.data.classes)} classes",
+            "images": f"{config.size} x {config.size}, {self.steps} steps of {config.batch} per epoch, "
+            f"{config.epochs} epochs",
+            "network": f"{config.network}, stem {config.stem}, {parameters:,} parameters",
+            "method": f"{config.method}{', JSD loss' if config.jsd else ''}",
+            "device": f"{_devices.name(device)}, {str(self.dtype).removeprefix('torch.')}"
+            + (f", {self.ranks.world} processes" if self.ranks.world > 1 else "")
+            + ("" if config.compile else ", not compiled"),
+            "out": self.folder,
+        })  # fmt: skip
+
+    def _first_step(self, batches: Iterator[Any]) -> torch.Tensor:
+        """The first step of this process, which takes long; its time is kept apart, and waits for the device."""
+        start, says = time.monotonic(), self.config.compile and self.ranks.first
+        if says:
+            self._tell("compiling the network ...")
+        loss = self.train_step(*next(batches))
+        loss.item()
+        self._starting = time.monotonic() - start
+        if says:
+            self._tell(f"compiled, and did the first step, in {clock(self._starting)}")
+        return loss
+
+    def _epoch_seconds(self) -> float:
+        """Of an epoch at the speed of this process's steps, without the first one where there are others."""
+        steps, seconds = self.step - self._from[0], self.seconds - self._from[1]
+        if steps > 1:
+            steps, seconds = steps - 1, seconds - self._starting
+        return seconds * self.steps / max(steps, 1)
 
     def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss; the gradients are in the parameters."""
@@ -210,8 +254,7 @@ class Trainer:
             images_per_second=len(numbers) * self.config.batch / elapsed,
         )  # fmt: skip
         if self._bar is not None:
-            self._bar.set_postfix(loss=f"{numbers[-1]:.3f}", refresh=False)
-            self._bar.update(len(numbers))
+            self._bar.note = f"loss {numbers[-1]:.3f}"
 
     def _validate(self) -> float:
         """Accuracy on the validation set, of the first process's statistics of the batch-norm layers."""
@@ -232,7 +275,7 @@ class Trainer:
         if self.ranks.first:
             self._tell(
                 f"epoch {self.step // self.steps} of {self.config.epochs}: {100 * accuracy:.2f} % of {images_seen:,} "
-                f"validation images right; {self.seconds * self.steps / self.step:.2f} s an epoch"
+                f"validation images right; {self._epoch_seconds():.2f} s an epoch"
             )
         return accuracy
 
@@ -245,9 +288,8 @@ class Trainer:
                 self._curves.add_scalar(name, number, self.step)
 
     def _tell(self, line: str) -> None:
-        if self._bar is not None:
-            self._bar.clear()
-        self.report(line)
+        with contextlib.nullcontext() if self._bar is None else self._bar.hidden():
+            self.report(line)
 
     def _save(self) -> None:
         own: list[Any] = [self.data.state()] * self.ranks.world
@@ -309,8 +351,17 @@ class Trainer:
     def _signals(self) -> Iterator[None]:
         def stop(number: int, frame: Any) -> None:
             self._stopping = True
+            if number == signal.SIGINT:
+                self._interrupted = True
+                signal.signal(signal.SIGINT, before[signal.SIGINT])  # once more is at once
+                if self.ranks.first:  # print may be at work below this handler
+                    os.write(2, f"\nstopping within {self.config.log_every} steps, then saving; Ctrl-C again stops at "
+                                "once, and loses what is after the last checkpoint\n".encode())  # fmt: skip
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+        before: dict[signal.Signals, Any] = {}
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            if number != signal.SIGINT or signal.getsignal(number) is signal.default_int_handler:
+                before[number] = signal.signal(number, stop)
         try:
             yield
         finally:
@@ -333,7 +384,7 @@ class Trainer:
                 temporary.write_text(yaml.safe_dump(self.config.plain(), sort_keys=False))
             self._log = checkpoint.Log(self.folder, self.step)
             if self.progress is not None:
-                self._bar = stack.enter_context(self.progress(total=self.total, initial=self.step, unit="step"))
+                self._bar = stack.enter_context(self.progress(self.total, "training", "step", self.step))
             if self.config.tensorboard:
                 from torch.utils.tensorboard import SummaryWriter
 

@@ -1,0 +1,257 @@
+"""What all commands share: one parser, one wording of mistakes, one exit status for each way in which a run can end."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+from . import _arguments, _extras
+
+BAD_INPUT, USAGE, STOPPED, INTERRUPTED = 1, 2, 75, 130
+"""Exit statuses besides 0. ``STOPPED``: a signal asked for it, all is saved (EX_TEMPFAIL: the same command resumes).
+``INTERRUPTED``: Ctrl-C."""
+DEBUG = "PRIME_DALI_DEBUG"  # in the environment, so that processes that a command starts have it too
+
+_REASONS = {
+    errno.ENOENT: "no such file or folder", errno.EEXIST: "expected a folder, got a file",
+    errno.ENOTDIR: "expected a folder, got a file", errno.EISDIR: "expected a file, got a folder",
+    errno.ENOSPC: "no space is left on the disk", errno.EACCES: "permission denied; choose another place or user",
+}  # fmt: skip
+_EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError)
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+_PACKAGE = str(Path(__file__).parent)
+
+
+class Formatter(argparse.HelpFormatter):
+    """Shows every default in the same way, and none where there is nothing to show.
+
+    A help text whose default is computed ends in "default: WORDS"; those stand in place of the value.
+    """
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, _, said = (action.help or "").partition("default: ")
+        text, said = text.rstrip(" ;(,"), said.removesuffix(")")
+        said = "" if said == "%(default)s" else said  # argparse adds it by itself to some
+        if action.required and action.option_strings:
+            said = "required"
+        elif said or (said := shown_default(action).replace("%", "%%")):
+            said = f"default: {said}"
+        return f"{text} ({said})".lstrip() if said else text
+
+
+def shown_default(action: argparse.Action) -> str:
+    """The default of an option as one would type it; empty: there is none, or it is that nothing is given."""
+    value = action.default
+    if value is None or value is argparse.SUPPRESS or (isinstance(value, bool) and action.nargs == 0):
+        negative = any(option.startswith("--no-") for option in action.option_strings)
+        return ("yes" if value else "no") if negative and isinstance(value, bool) else ""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return " ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says a mistake in one line: the whole command, the option, what was expected, what came."""
+
+    current: ClassVar[Parser | None] = None
+    """What read the options of the command that runs."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
+        if self.add_help:
+            self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS,
+                              help=f"on an error, show where it comes from (as {DEBUG}=1 does)")  # fmt: skip
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; an unknown option is said before what it may have left out."""
+        words = list(sys.argv[1:] if args is None else args)
+        for word in words[: words.index("--")] if "--" in words else words:
+            if self._is_unknown(word):
+                option = word.partition("=")[0]
+                self.error(f"{option}: no such option{self._hint(option)}")
+        options, rest = self.parse_known_args(words, namespace)
+        if rest:
+            self.error(f"{rest[0]}: expected no such argument here")
+        Parser.current = Parser.current or self
+        return options
+
+    def as_option(self, message: str) -> str:
+        """A message about an argument of a function, about the option that it came from."""
+        argument, colon, rest = message.partition(": ")
+        option = f"--{argument.replace('_', '-')}"
+        return f"{option}{colon}{rest}" if option in self._option_string_actions else message
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake and where help is; exit with status 2."""
+        for pattern, replacement in _REWORDED:
+            message = re.sub(pattern, replacement, message)
+        self.exit(USAGE, f"{self.prog}: {message}\nsee {self.prog} --help\n")
+
+    def _is_unknown(self, word: str) -> bool:
+        if len(word) < 2 or word[0] != "-" or " " in word:
+            return False
+        with contextlib.suppress(ValueError):
+            return float(word) != float(word)  # a number is no option
+        return word.partition("=")[0] not in self._option_string_actions
+
+    def _hint(self, option: str) -> str:
+        near = _arguments.nearest(option, self._option_string_actions)
+        return f"; did you mean {near}?" if near else ""
+
+    # What argparse calls for every value.
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            raise argparse.ArgumentError(action, _arguments.expected_one_of(str(value), known))
+
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        wanted = _NUMBERS.get(action.type)
+        try:
+            if action.type is Path and not text:
+                raise ValueError
+            return super()._get_value(action, text)
+        except (argparse.ArgumentError, ValueError):
+            if action.type is Path or wanted:
+                what = wanted or "a file or a folder"
+                raise argparse.ArgumentError(action, f"expected {what}, got {text!r}") from None
+            raise
+
+
+_REWORDED = (
+    (r"^argument ", ""),
+    (r"^COMMAND: ", "command: "),
+    (r"^the following arguments are required: (.*)$", r"\1: required, but not given"),
+    (r"not allowed with argument ", "not allowed with "),
+    (r"expected one argument$", "expected a value, got none"),
+    (r"expected at least one argument$", "expected one or more values, got none"),
+    (r"expected (\d+) arguments$", r"expected \1 values"),
+    (r"ignored explicit argument (.*)$", r"expected no value, got \1"),
+)
+"""What argparse says, in the words of this package."""
+
+
+def choose(
+    prog: str, about: str, members: Mapping[str, tuple[str, str]], words: Sequence[str], version: str = ""
+) -> tuple[str, list[str]]:
+    """The member that the first word names, and the words after it; exits for ``--help`` and bad usage.
+
+    Args:
+        prog: What stands before the name of a member.
+        about: What they are, for the help.
+        members: By name: anything, and what it does.
+        words: Of the command line, after ``prog``.
+        version: What ``--version`` prints; empty: no such option.
+    """
+    parser = Parser(prog=prog, description=about)
+    if version:
+        parser.add_argument("--version", action="version", version=version)
+    names = parser.add_subparsers(dest="name", metavar="COMMAND", title="commands", prog=prog)
+    for name, (_, summary) in members.items():
+        names.add_parser(name, help=summary)
+    at = next((place for place, word in enumerate(words) if not word.startswith("-")), len(words))
+    name = parser.parse_args(words[: at + 1]).name
+    Parser.current = None
+    if name is None:
+        parser.error(f"expected a command, one of {', '.join(members)}, got none")
+    return name, list(words[at + 1 :])
+
+
+def run(name: str, call: Callable[[], object]) -> int:
+    """Call a command and turn what it raises into a line on stderr and an exit status.
+
+    Args:
+        name: The whole command, such as ``"prime-dali analyze ablation"``.
+        call: Runs it.
+    """
+    Parser.current = None
+    try:
+        call()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else BAD_INPUT if stop.code else 0
+    except KeyboardInterrupt:
+        _trace()
+        print(f"{name}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # who reads the output wants no more of it
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BAD_INPUT
+    except _EXPECTED as error:
+        _trace()
+        text = describe(error, name)
+        print(f"{name}: {Parser.current.as_option(text) if Parser.current else text}", file=sys.stderr)
+        return BAD_INPUT
+    except Exception as error:  # a mistake of this package, of which its authors want to see all
+        traceback.print_exc()
+        print(f"{name}: a bug of prime-dali, please report it ({type(error).__name__})", file=sys.stderr)
+        return BAD_INPUT
+    return 0
+
+
+def describe(error: BaseException, name: str = "") -> str:
+    """What an exception says to a user: in words, without an errno, and with what to do where that is known.
+
+    Args:
+        error: Any.
+        name: The command, which decides the extra that a missing package is installed with.
+    """
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        advice = _extras.advice(error.name, name)
+        if advice:
+            return advice
+    if isinstance(error, OSError) and error.strerror:
+        reason = _REASONS.get(error.errno or 0, error.strerror[0].lower() + error.strerror[1:])
+        names = [os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes))]
+        return f"{' to '.join(names)}: {reason}" if names else reason
+    text = str(error).strip() or type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and not frames[-1].filename.startswith(_PACKAGE):  # a library's, with advice to programmers below
+        return text.splitlines()[0]
+    return text
+
+
+@contextlib.contextmanager
+def debugging(words: Sequence[str]) -> Iterator[list[str]]:
+    """The words without ``--debug``; within, errors are shown with their trace where it was among them."""
+    end = words.index("--") if "--" in words else len(words)
+    rest = [word for place, word in enumerate(words) if word != "--debug" or place > end]
+    before = os.environ.get(DEBUG)
+    if len(rest) < len(words):
+        os.environ[DEBUG] = "1"
+    try:
+        yield rest
+    finally:
+        os.environ.pop(DEBUG, None)
+        if before is not None:
+            os.environ[DEBUG] = before
+
+
+def _trace() -> None:
+    if os.environ.get(DEBUG, "0") not in ("", "0"):
+        traceback.print_exc()
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number from ``low`` to ``high``."""
+
+    def parse(text: str) -> int:
+        try:
+            return _arguments.integer("value", int(text), low, high)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {high}, got {text!r}") from None
+
+    return parse
+
+
+def workers(text: str) -> int:
+    """A type for argparse: how many processes or threads to use; 0 is one for each core that this process may use."""
+    return whole(0, 4096)(text) or len(os.sched_getaffinity(0))

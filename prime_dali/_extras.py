@@ -1,0 +1,49 @@
+"""The packages that a user may install besides: which extra of this one brings them, and whether they are there."""
+
+from __future__ import annotations
+
+import importlib.util
+
+PACKAGES = {
+    "torch": {"torch": "torch"},
+    "demo": {"matplotlib": "matplotlib", "PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn"},
+    "train": {
+        "cv2": "opencv-python", "imagecorruptions": "imagecorruptions-imaug", "matplotlib": "matplotlib",
+        "PIL": "pillow", "scipy": "scipy", "skimage": "scikit-image", "tensorboard": "tensorboard", "timm": "timm",
+        "torchvision": "torchvision", "yaml": "pyyaml",
+    },
+    "dali-cuda13": {"nvidia.dali": "nvidia-dali-cuda130"},
+    "cupy-cuda13": {"cupy": "cupy-cuda13x"},
+}  # fmt: skip
+"""By extra: names of modules, and of the packages that hold them."""
+
+_OF_DEMO = ("demo", "gallery", "augment")
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra."""
+    other = f" (CUDA 12: {extra.replace('13', '12')})" if extra.endswith("cuda13") else ""
+    return f"pip install 'prime-dali[{extra}]'{other}"
+
+
+def missing(extra: str) -> list[str]:
+    """The packages of an extra that are not installed."""
+    return [package for module, package in PACKAGES[extra].items() if not _there(module)]
+
+
+def _there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # the package that it lies in is not there, or was put there by hand
+        return False
+
+
+def advice(module: str, command: str = "") -> str:
+    """What to do where a module is missing, as a command finds out; empty: it is of no extra."""
+    top = module if module.startswith("nvidia.dali") else module.partition(".")[0]
+    known = [extra for extra, modules in PACKAGES.items() if top in modules]
+    if not known:
+        return ""
+    own = "demo" if any(name in command.split() for name in _OF_DEMO) else "train"
+    extra = own if own in known else known[0]
+    return f"needs {PACKAGES[extra][top]}, which is not installed: {install(extra)}"

@@ -1,0 +1,352 @@
+"""What every command does alike: mistakes are one line that says what to do, exit statuses, defaults, progress."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prime_dali import _command, _extras, _progress, cli
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+ROOT = Path(__file__).parent.parent
+PNG = "photos/n01/a.png"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the mistakes below find in the current folder."""
+    out = tmp_path_factory.mktemp("mistakes")
+    (out / PNG).parent.mkdir(parents=True)
+    Image.fromarray(np.zeros((60, 80, 3), np.uint8)).save(out / PNG)
+    (out / "empty").mkdir()
+    for name, text in {
+        "notes.txt": "not what you think", "typo.yaml": "epohcs: 3\n", "word.yaml": "epochs: three\n",
+        "kind.yaml": "recipe: cifar11\n",
+    }.items():  # fmt: skip
+        (out / name).write_text(text)
+    torch.save({"model": Path("x")}, out / "code.pt")  # a class that reading it would have to import
+    return out
+
+
+CIFAR = "expected CIFAR-10 as one of"
+MISTAKES = [
+    # What is typed after prime-dali, the exit status, what the first line on stderr is or has.
+    ("", 2, "prime-dali: expected a command, one of doctor, build-dali-plugin, demo, gallery, augment, train, corrupt, evaluate, analyze, got none"),
+    ("gallry", 2, "got 'gallry'; did you mean 'gallery'?"),
+    ("--verson", 2, "prime-dali: --verson: no such option; did you mean --version?"),
+    ("analyze", 2, "prime-dali analyze: expected a command, one of similarity, embedding, methods, ablation, alpha, sample-complexity, cost, got none"),
+    ("analyze ablaton --out o", 2, "got 'ablaton'; did you mean 'ablation'?"),
+    ("demo --device gpu", 2, "prime-dali demo: --device: expected one of 'auto', 'cpu', 'cuda', got 'gpu'; did you mean 'cuda'?"),
+    ("demo --batchs 4", 2, "prime-dali demo: --batchs: no such option; did you mean --batches?"),
+    ("demo --preset imagnet", 2, "prime-dali demo: --preset: expected one of 'imagenet', 'cifar', got 'imagnet'; did you mean 'imagenet'?"),
+    ("demo --size 7", 2, "prime-dali demo: --size: expected a whole number from 8 to 4096, got '7'"),
+    ("demo --alpha -1", 1, "prime-dali demo: --alpha: expected a finite number >= 0, got -1.0"),
+    ("demo --photos /no/such", 1, "prime-dali demo: /no/such: no such file or folder"),
+    ("demo --out", 2, "prime-dali demo: --out: expected a value, got none"),
+    ("gallery /no/such.png", 1, "prime-dali gallery: /no/such.png: no such file or folder"),
+    ("gallery photos --alpha x", 2, "prime-dali gallery: --alpha: expected a number, got 'x'"),
+    ("gallery photos --out out.jpg", 1, "prime-dali gallery: --out: expected the name of a file that ends in .png, got out.jpg"),
+    ("gallery photos --out notes.txt/x.png --size 32", 1, "prime-dali gallery: notes.txt: expected a folder, got a file"),
+    ("augment photos copies", 2, "prime-dali augment: --copies: required, but not given"),
+    ("augment photos copies --copies 2 --fromat png", 2, "prime-dali augment: --fromat: no such option; did you mean --format?"),
+    ("augment photos copies --copies 0", 1, "prime-dali augment: --copies: expected 1 to 10000, got 0"),
+    (f"augment --remake {PNG} b.png --seed 3", 2, "prime-dali augment: --remake: expected SRC and DST alone, got --seed"),
+    ("augment photos copies more --copies 2", 2, "prime-dali augment: more: expected no such argument here"),
+    ("corrupt cifar11 photos c", 2, "prime-dali corrupt: data: expected one of 'cifar10', 'cifar100', 'imagenet', got 'cifar11'; did you mean 'cifar10'?"),
+    ("corrupt cifar10 empty c --only fog", 1, CIFAR),
+    ("corrupt imagenet photos c --only gausian_noise", 1, "got 'gausian_noise'; did you mean 'gaussian_noise'?"),
+    ("corrupt imagenet '' c", 2, "prime-dali corrupt: SRC: expected a file or a folder, got ''"),
+    ("corrupt imagenet photos c --workers -1", 2, "prime-dali corrupt: --workers: expected a whole number from 0 to 4096, got '-1'"),
+    ("evaluate last.pt", 2, "prime-dali evaluate: expected one or more sets, such as --clean DIR, got none"),
+    ("evaluate last.pt --clean photos", 1, "prime-dali evaluate: last.pt: expected a checkpoint file, torchvision:NAME:WEIGHTS or timm:NAME; no such file"),
+    ("evaluate notes.txt --clean photos", 1, "prime-dali evaluate: notes.txt: not a checkpoint or a state dict"),
+    ("evaluate code.pt --clean photos", 1, "prime-dali evaluate: code.pt: not a checkpoint or a state dict"),
+    ("evaluate last.pt --clena photos", 2, "prime-dali evaluate: --clena: no such option; did you mean --clean?"),
+    ("evaluate torchvision:resnet81:DEFAULT --clean photos", 1, "got 'resnet81'; did you mean 'resnet"),
+    ("train", 2, "prime-dali train: --data, --out: required, but not given"),
+    ("train --data '' --out o", 2, "prime-dali train: --data: expected a folder, got ''"),
+    ("train --data photos --out o --recipe cifar11", 2, "prime-dali train: --recipe: expected one of 'cifar10', 'cifar100', 'in100', 'imagenet', got 'cifar11'; did you mean 'cifar10'?"),
+    ("train --dta photos --out o", 2, "prime-dali train: --dta: no such option; did you mean --data?"),
+    ("train --data photos --out o --epochs three", 2, "prime-dali train: --epochs: expected a whole number, got 'three'"),
+    ("train --data photos --out o --epochs 0", 1, "prime-dali train: --epochs: expected 1 to 1000000, got 0"),
+    ("train --data photos --out o --no-jds", 2, "prime-dali train: --no-jds: no such option; did you mean --no-jsd?"),
+    ("train --data photos --out o --precision float16", 2, "prime-dali train: --precision: expected one of 'auto', 'float32', 'bfloat16', got 'float16'; did you mean 'bfloat16'?"),
+    ("train --config /no/such.yaml", 1, "prime-dali train: /no/such.yaml: no such file or folder"),
+    ("train --config typo.yaml --data photos --out o", 1, "prime-dali train: epohcs: expected a setting of prime-dali train in typo.yaml, found no such one; did you mean 'epochs'?"),
+    ("train --config word.yaml --data photos --out o", 1, "prime-dali train: epochs: expected a whole number in word.yaml, got 'three'"),
+    ("train --config kind.yaml --data photos --out o", 1, "prime-dali train: recipe in kind.yaml: expected one of 'cifar10', 'cifar100', 'in100', 'imagenet', got 'cifar11'; did you mean 'cifar10'?"),
+    ("train --data empty --out o", 1, CIFAR),
+    ("analyze ablation", 2, "prime-dali analyze ablation: --out: required, but not given"),
+    ("analyze ablation --out o --set data=photos epohcs=3", 1, "prime-dali analyze ablation: none: epohcs: expected a setting of prime-dali train, found no such one; did you mean 'epochs'?"),
+    ("analyze methods --out o --set data=photos --evaluate cifar-c=photos bacth=3", 1, "got 'bacth'; did you mean 'batch'?"),
+    ("analyze cost --out o --methods prim", 2, "got 'prim'; did you mean 'prime'?"),
+    ("analyze similarity photos --out o --backbone last.pt --methods prme", 1, "got 'prme'; did you mean 'prime'?"),
+    ("build-dali-plugin --forse", 2, "prime-dali build-dali-plugin: --forse: no such option; did you mean --force?"),
+    ("build-dali-plugin --force=1", 2, "prime-dali build-dali-plugin: --force: expected no value, got '1'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "status", "message"), MISTAKES, ids=[words for words, _, _ in MISTAKES])
+def test_a_mistake_is_a_line_that_says_what_to_do(
+    words: str, status: int, message: str, folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    assert cli.main(shlex.split(words)) == status
+    said = capsys.readouterr()
+    first, *more = said.err.splitlines()
+    command = re.match(r"prime-dali(?: analyze)?(?: [a-z-]+)?(?=: )", first)
+    assert command is not None
+    assert first == message if message.startswith("prime-dali") and status == 2 else message in first
+    assert more == ([f"see {command[0]} --help"] if status == 2 else []) or message == CIFAR
+    for raw in ("[Errno", "Traceback", "weights_only", "typing.", "usage:", "invalid choice"):
+        assert raw not in said.err + said.out
+    assert sorted(folder.rglob("*")) == before
+
+
+def commands() -> Iterator[tuple[str, Callable[[], argparse.ArgumentParser]]]:
+    from prime_dali.experiments import command
+
+    for name in cli._SMALL:
+        yield name, lambda name=name: cli.parser(name)
+    for name, (module, _) in cli._MODULES.items():
+        if name != "analyze":
+            yield name, lambda module=module: importlib.import_module(f"prime_dali.{module}").parser()
+    for name in command._EXPERIMENTS:
+        yield f"analyze {name}", lambda name=name: command.parser(name)
+
+
+@pytest.mark.parametrize(("name", "parser"), list(commands()), ids=[name for name, _ in commands()])
+def test_help_shows_defaults_in_one_way(name: str, parser: Callable[[], argparse.ArgumentParser]) -> None:
+    known = parser()
+    assert known.prog == f"prime-dali {name}"
+    text = " ".join(known.format_help().split())
+    for wrong in ("default: None", "default: )", "default: [", "default: False", "default: True", "; default:"):
+        assert wrong not in text
+    for action in known._actions:
+        if "--device" in action.option_strings:
+            assert action.choices == ("auto", "cpu", "cuda")
+        if "--seed" in action.option_strings and name != "train":
+            assert action.default == 0
+        if "--workers" in action.option_strings:
+            assert "0: " in action.help
+            assert action.default in (0, "0")
+        shown = _command.shown_default(action)
+        if action.option_strings and shown and "default: " not in action.help and not action.required:
+            assert f"(default: {shown})" in text
+
+
+def test_the_whole_command_is_named_where_it_fails(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["analyze", "alpha", "--out", str(folder / "o"), "--grid", "/no/such.yaml"]) == 1
+    assert capsys.readouterr().err == "prime-dali analyze alpha: /no/such.yaml: no such file or folder\n"
+
+
+def test_exit_statuses(capsys: pytest.CaptureFixture) -> None:
+    def ended(error: BaseException | None) -> int:
+        def call() -> None:
+            if error is not None:
+                raise error
+
+        return _command.run("prime-dali x", call)
+
+    assert ended(None) == ended(SystemExit()) == ended(SystemExit(0)) == 0
+    assert ended(SystemExit(75)) == _command.STOPPED
+    assert ended(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "prime-dali x: interrupted\n"
+    assert ended(FileNotFoundError(2, "No such file or directory", "a")) == 1
+    assert capsys.readouterr().err == "prime-dali x: a: no such file or folder\n"
+    assert ended(OSError(28, "No space left on device")) == 1
+    assert capsys.readouterr().err == "prime-dali x: no space is left on the disk\n"
+    assert ended(KeyError("oops")) == 1  # a mistake of ours, shown whole
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert said.splitlines()[-1] == "prime-dali x: a bug of prime-dali, please report it (KeyError)"
+    assert ended(RuntimeError("CUDA error: out of luck\nCompile with TORCH_USE_CUDA_DSA")) == 1
+    assert capsys.readouterr().err == "prime-dali x: CUDA error: out of luck\n"  # a library's advice is not for users
+    assert cli.main(["--version"]) == cli.main(["train", "--help"]) == 0
+
+
+@pytest.mark.parametrize("how", ["--debug", "environment"])
+def test_debug_shows_the_trace(how: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "environment":
+        monkeypatch.setenv("PRIME_DALI_DEBUG", "1")
+    assert cli.main(["gallery", "/no/such.png", *(["--debug"] if how == "--debug" else [])]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "prime-dali gallery: /no/such.png: no such file or folder"
+    monkeypatch.delenv("PRIME_DALI_DEBUG", raising=False)
+    assert cli.main(["gallery", "/no/such.png"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_python_m_prime_dali() -> None:
+    done = subprocess.run([sys.executable, "-m", "prime_dali", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{importlib.import_module('prime_dali').__version__}\n")
+
+
+# Extras.
+
+
+def test_extras_are_those_of_the_package() -> None:
+    """But those that no command imports by itself: tqdm is gone from the code, jsonargparse too."""
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, packages in _extras.PACKAGES.items():
+        named = {re.match(r"[\w-]+", requirement)[0] for requirement in extras[extra]}  # type: ignore[index]
+        assert named - {"tqdm", "jsonargparse"} == set(packages.values()), extra
+
+
+BASIS = {"numpy", "torch", "nvidia", "cupy", "ml_dtypes"}  # nobody needs the last one who does not have it
+
+
+def test_every_package_that_a_command_imports_is_known() -> None:
+    def imported(path: Path) -> Iterator[str]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield str(node.module)
+
+    found = {name.partition(".")[0] for path in (ROOT / "prime_dali").rglob("*.py") for name in imported(path)}
+    others = found - set(sys.stdlib_module_names) - BASIS - {"prime_dali"}
+    assert {name for name in others if not _extras.advice(name)} == set()
+
+
+@pytest.mark.parametrize(("command", "module", "message"), [
+    ("prime-dali evaluate", "torchvision.models", "torchvision, which is not installed: pip install 'prime-dali[train]'"),
+    ("prime-dali analyze cost", "cv2", "opencv-python, which is not installed: pip install 'prime-dali[train]'"),
+    ("prime-dali train", "matplotlib", "matplotlib, which is not installed: pip install 'prime-dali[train]'"),
+    ("prime-dali gallery", "matplotlib", "matplotlib, which is not installed: pip install 'prime-dali[demo]'"),
+    ("prime-dali augment", "PIL", "pillow, which is not installed: pip install 'prime-dali[demo]'"),
+    ("prime-dali demo", "sklearn", "scikit-learn, which is not installed: pip install 'prime-dali[demo]'"),
+])  # fmt: skip
+def test_a_missing_package_is_named_with_its_extra(
+    command: str, module: str, message: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert _command.run(command, lambda: importlib.import_module(module)) == 1
+    assert capsys.readouterr().err == f"{command}: needs {message}\n"
+
+
+def test_doctor_lists_extras_and_ends_with_a_verdict(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main(["doctor"]) == 0
+    *lines, verdict = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("  [ok] extra 'train': complete") for line in lines)
+    assert any("native DALI operator" in line for line in lines)
+    assert verdict.startswith("verdict: ")
+    monkeypatch.setattr(_extras, "missing", lambda extra: ["pillow"])
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "[--] extra 'demo': missing: pillow\n       to get it: pip install 'prime-dali[demo]'\n" in out
+    assert "extra 'demo', extra 'train'" in out.splitlines()[-1]
+
+
+# Progress.
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_bar_moves_though_nothing_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_progress, "_TICK", 0.01)
+    out = Terminal()
+    with _progress.Progress(10, "copies", "image", 4, stream=out) as bar:
+        wait_for(lambda: out.getvalue().count("\r") >= 3)
+        assert "\rcopies  40 % |####------| 4/10 images, 0.0 s\x1b[K" in out.getvalue()
+        bar.update(3)
+        bar.note = "loss 0.5"
+        wait_for(lambda: "left, loss 0.5" in out.getvalue())
+        assert re.search(r"\| 7/10 images, [\d.]+ s, [\d.]+/s, [\d.]+ s left, loss 0.5\x1b", out.getvalue())
+        bar.hidden().__enter__()
+        monkeypatch.setenv("COLUMNS", "40")
+        bar._draw()
+    lines = re.findall(r"\r([^\r]*?)\x1b", out.getvalue())
+    assert all(len(line) < 80 for line in lines)
+    assert lines[-1].startswith("copies  70 % 7/10 images, ")  # no bar, where there is no room for it
+    assert len(lines[-1]) < 40
+    assert out.getvalue().endswith("\n")
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_progress, "_TICK", 0.01)
+    monkeypatch.setattr(_progress, "QUIET", 0.05)
+    out = io.StringIO()
+    with _progress.Progress(10, "copies", stream=out):
+        wait_for(lambda: out.getvalue().count("\n") >= 2)
+    assert "\r" not in out.getvalue()
+    assert re.fullmatch(r"(copies: 0/10 images, \d\.\d s\n)+", out.getvalue())
+    quick = io.StringIO()
+    with _progress.Progress(10, "copies", stream=quick):
+        pass
+    assert quick.getvalue() == ""
+
+
+def test_phases_times_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    with _progress.phase("compiling", out):
+        pass
+    assert out.getvalue() == "compiling ...\n"
+    shown = Terminal()
+    with _progress.phase("compiling", shown):
+        pass
+    assert re.fullmatch(r"compiling \.\.\.\rcompiling \.\.\. 0\.\d s\x1b\[K\n", shown.getvalue())
+    assert [_progress.clock(s) for s in (0.04, 59.94, 61, 3723)] == ["0.0 s", "59.9 s", "1:01", "1:02:03"]
+    assert _progress.speed(1000, 2, "image") == "500 images per second"
+    assert _progress.speed(1, 4, "step") == "4.0 s per step"
+    assert _progress.facts({"data": "d", "out": "", "network": 3}) == "data     d\nnetwork  3"
+
+
+def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prime_dali.training import trainer
+
+    records = np.random.default_rng(0).integers(0, 256, (96, 3073), np.uint8)
+    records[:, 0] %= 10  # labels
+    for name, part in zip(["test_batch", *(f"data_batch_{i}" for i in range(1, 6))], np.split(records, 6), strict=True):
+        part.tofile(tmp_path / f"{name}.bin")
+    small = "--network shufflenet_v2_x0_5 --stem imagenet --no-compile --batch 20 --log-every 2"
+    first = trainer.Trainer._first_step
+
+    def slow(self: trainer.Trainer, batches: Iterator) -> torch.Tensor:
+        loss = first(self, batches)
+        self._starting += 1000  # as of a compilation
+        self.seconds += 1000
+        return loss
+
+    monkeypatch.setattr(trainer.Trainer, "_first_step", slow)
+    words = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), *small.split(), "--device", "cpu"]
+    assert cli.main(["train", *words, "--epochs", "2", "--limit-steps", "4"]) == 0
+    said = capsys.readouterr().out
+    for line in (r"data     cifar10 in .*, 10 classes", r"images   32 x 32, 4 steps of 20 per epoch, 2 epochs",
+                 r"network  shufflenet_v2_x0_5, stem imagenet, [\d,]+ parameters", r"device   cpu, 1 threads, float32, not compiled",
+                 r"done: 8 steps, .* % of the validation images right; .*last\.pt"):  # fmt: skip
+        assert re.search(f"^{line}$", said, re.M), line
+    epochs = re.findall(r"right; ([\d.]+) s an epoch", said)
+    assert len(epochs) == 2
+    assert all(float(seconds) < 900 for seconds in epochs)
