@@ -161,6 +161,11 @@ PRIME_HD void draw_part(const Distributions& d, Stream stream, int64_t view, int
   for (int i = 0; i <= row.chains; ++i) row.set_weight(i, i == 0 ? 1.f : 0.f);
 }
 
+PRIME_HD Row<int32_t> row_of(int32_t* plan, int64_t r, const Distributions& d) {
+  const int chains = static_cast<int>(d.chains), depth = static_cast<int>(d.depth);
+  return {plan + r * row_words(chains, depth), chains, depth};
+}
+
 struct SampleArgs {
   Distributions distributions;
   const int64_t* index;  // [images], each image's own number
@@ -172,10 +177,7 @@ struct SampleArgs {
   int view_count;
   int32_t* plan;  // [view_count * images, row_words]
 
-  PRIME_HD Row<int32_t> row(int64_t r) const {
-    const int chains = static_cast<int>(distributions.chains), depth = static_cast<int>(distributions.depth);
-    return {plan + r * row_words(chains, depth), chains, depth};
-  }
+  PRIME_HD Row<int32_t> row(int64_t r) const { return row_of(plan, r, distributions); }
   PRIME_HD Stream stream(int64_t r, int64_t view) const {
     return make_stream(seed, index[r % images], epoch[r % images * epoch_step], view);
   }

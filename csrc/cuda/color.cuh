@@ -53,26 +53,26 @@ __device__ __forceinline__ void make_coefficients(const Row<const int32_t>& plan
 
 // ------------------------------------------------------------------------------------------------------------ table
 // The table of a chain, by a block; coefficients go by way of the place for the slot's parameters.
-static __device__ void make_table(const Work& w, int chain_index) {
+static __device__ void make_table(const PlanView& plan, const Parameters& parameters, Table* tables, int chain_index) {
   static_assert(kBegin == 256, "a thread a byte");
-  const auto slot = [&](int j) { return slot_of(w, chain_index, j); };
-  const int slots = tabulated(w, slot), chain = chain_index % w.args.shape.chains;
+  const auto slot = [&](int j) { return slot_of(plan, chain_index, j); };
+  const int slots = tabulated(plan, slot), chain = chain_index % plan.shape.chains;
   if (slots == 0) return;
-  const Stream stream = w.plan(chain_index / w.args.shape.chains).stream();
+  const Stream stream = plan.row(chain_index / plan.shape.chains).stream();
   float x[3];
   for (int c = 0; c < 3; ++c) x[c] = byte_value(threadIdx.x);
   for (int j = 0; j < slots; ++j) {
     const Slot s = slot(j);
     if (s.primitive != kColor) continue;
     const int count = s.last - s.first + 1, channel = threadIdx.x / 32;  // a warp each
-    float* coefficients = w.parameters_of(chain_index, j);
+    float* coefficients = parameters.of(static_cast<int64_t>(chain_index) * plan.shape.depth + j);
     if (channel < 3)
       warp_run(count, stream, chain, j, Purpose::color, channel,
                [&](int i, float z) { coefficients[channel * count + i] = z * s.strength; });
     __syncthreads();
     for (int c = 0; c < 3; ++c) x[c] = color_map(x[c], coefficients + c * count, s.first, count);
   }
-  for (int c = 0; c < 3; ++c) w.tables[chain_index][c][threadIdx.x] = x[c];
+  for (int c = 0; c < 3; ++c) tables[chain_index][c][threadIdx.x] = x[c];
 }
 
 // Brings a pass's table, if it has one, into shared memory. All threads of the block come here.

@@ -4,17 +4,24 @@
 
 namespace prime {
 
-__device__ __forceinline__ float load_unchecked(const ApplyArgs& a, int64_t at) {
-  switch (a.in_type) {
-    case DType::u8: return byte_value(static_cast<const uint8_t*>(a.in)[at]);
-    case DType::f16: return __half2float(static_cast<const __half*>(a.in)[at]);
-    case DType::bf16: return bf16_to_float(static_cast<const uint16_t*>(a.in)[at]);
-    default: return static_cast<const float*>(a.in)[at];
+// [images, 3, height, width] of the chunk.
+struct InputImages {
+  const void* values;
+  DType type;
+  Strides strides;
+};
+
+__device__ __forceinline__ float load_unchecked(const InputImages& in, int64_t at) {
+  switch (in.type) {
+    case DType::u8: return byte_value(static_cast<const uint8_t*>(in.values)[at]);
+    case DType::f16: return __half2float(static_cast<const __half*>(in.values)[at]);
+    case DType::bf16: return bf16_to_float(static_cast<const uint16_t*>(in.values)[at]);
+    default: return static_cast<const float*>(in.values)[at];
   }
 }
-__device__ __forceinline__ float load(const ApplyArgs& a, int64_t at) {
-  const float v = load_unchecked(a, at);
-  return a.in_type == DType::u8 ? v : checked(v);
+__device__ __forceinline__ float load(const InputImages& in, int64_t at) {
+  const float v = load_unchecked(in, at);
+  return in.type == DType::u8 ? v : checked(v);
 }
 
 }  // namespace prime

@@ -1,7 +1,7 @@
 // The noise primitive: x + strength z, clipped, with one normal a value.
 #pragma once
 #include "device.cuh"
-#include "workspace.cuh"
+#include "views.cuh"
 
 namespace prime {
 

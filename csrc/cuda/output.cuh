@@ -71,29 +71,40 @@ struct Mix {
   }
 };
 
+// The chunk's images in the output.
+struct OutputImages {
+  void* values;  // [views, batch, 3, height, width], from the chunk's first image on
+  DType type;
+  Writing writing;
+  Strides strides;
+  int64_t batch;            // images of the whole batch
+  const uint8_t* flip;      // [images] or null; not 0: mirrored left to right
+  float mean[3], scale[3];  // out = (y - mean) * scale, per channel
+};
+
 struct Normal {  // (x - mean) * scale
   float scale[3], offset[3];
-  __device__ __forceinline__ explicit Normal(const ApplyArgs& a) {
+  __device__ __forceinline__ explicit Normal(const OutputImages& out) {
 #pragma unroll
-    for (int c = 0; c < 3; ++c) scale[c] = a.scale[c], offset[c] = -a.mean[c] * a.scale[c];
+    for (int c = 0; c < 3; ++c) scale[c] = out.scale[c], offset[c] = -out.mean[c] * out.scale[c];
   }
   __device__ __forceinline__ float operator()(float x, int c) const { return fmaf(x, scale[c], offset[c]); }
 };
 
 // Writes this thread's pixels into planes.
 template <DType kType, bool kFlip>
-__device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Place o, int64_t offset) {
-  const ApplyArgs& a = w.args;
-  const Strides s = a.out_strides;
-  const Normal normal(a);
+__device__ __forceinline__ void write_planes(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
+                                             int64_t offset) {
+  const Strides s = out.strides;
+  const Normal normal(out);
   using Value = typename Stored<kType>::Value;
   Value* to[3];
 #pragma unroll
   for (int c = 0; c < 3; ++c)
-    to[c] = static_cast<Value*>(a.out) + offset + o.y * s.h + c * s.c + (kFlip ? a.width - 2 - o.x : o.x);
+    to[c] = static_cast<Value*>(out.values) + offset + o.y * s.h + c * s.c + (kFlip ? shape.width - 2 - o.x : o.x);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (r >= a.height - o.y) break;
+    if (r >= shape.height - o.y) break;
     Two v;
     mix.get(v, r, threadIdx.x);
 #pragma unroll
@@ -107,20 +118,20 @@ __device__ __forceinline__ void write_planes(const Mix& mix, const Work& w, Plac
 
 // Writes this thread's pixels one by one.
 template <DType kType>
-__device__ __forceinline__ void write_values(const Mix& mix, const Work& w, Place o, int64_t offset, bool flip) {
-  const ApplyArgs& a = w.args;
-  const Strides s = a.out_strides;
-  const Normal normal(a);
+__device__ __forceinline__ void write_values(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
+                                             int64_t offset, bool flip) {
+  const Strides s = out.strides;
+  const Normal normal(out);
   using Value = typename Stored<kType>::Value;
 #pragma unroll 1
-  for (int r = 0; r < kRows && r < a.height - o.y; ++r) {
+  for (int r = 0; r < kRows && r < shape.height - o.y; ++r) {
     Two v;
     mix.get(v, r, threadIdx.x);
 #pragma unroll
     for (int i = 0; i < 6; ++i) {
       const int x = o.x + i / 3, c = i % 3;
-      if (x < a.width)
-        static_cast<Value*>(a.out)[offset + (o.y + r) * s.h + c * s.c + (flip ? a.width - 1 - x : x) * s.w] =
+      if (x < shape.width)
+        static_cast<Value*>(out.values)[offset + (o.y + r) * s.h + c * s.c + (flip ? shape.width - 1 - x : x) * s.w] =
             stored<kType>(normal(v[i / 3][c], c));
     }
   }
@@ -128,40 +139,41 @@ __device__ __forceinline__ void write_values(const Mix& mix, const Work& w, Plac
 
 // Writes the block's interleaved pixels: two neighboring values a thread, neighboring threads side by side.
 template <DType kType>
-__device__ __forceinline__ void write_pixels(const Mix& mix, const Work& w, int64_t offset, bool flip) {
-  const ApplyArgs& a = w.args;
+__device__ __forceinline__ void write_pixels(const Mix& mix, const OutputImages& out, const ImageShape& shape,
+                                             int64_t offset, bool flip) {
   using Value = typename Stored<kType>::Value;
   __syncthreads();
 #pragma unroll 1
   for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
     const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
-    const Place o(w, thread);
+    const Place o(shape, thread);
     const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
     int step_one, step_other;
     const float *from_one = mix.first(one, thread, step_one), *from_other = mix.first(other, thread, step_other);
-    const float scale_one = a.scale[one % 3], scale_other = a.scale[other % 3];
-    const float add_one = -a.mean[one % 3] * scale_one, add_other = -a.mean[other % 3] * scale_other;
-    Value* to =
-        static_cast<Value*>(a.out) + offset + o.y * a.out_strides.h + (3 * (flip ? a.width - 2 - o.x : o.x) + first);
+    const float scale_one = out.scale[one % 3], scale_other = out.scale[other % 3];
+    const float add_one = -out.mean[one % 3] * scale_one, add_other = -out.mean[other % 3] * scale_other;
+    Value* to = static_cast<Value*>(out.values) + offset + o.y * out.strides.h +
+                (3 * (flip ? shape.width - 2 - o.x : o.x) + first);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (r >= a.height - o.y) break;
+      if (r >= shape.height - o.y) break;
       store_two<kType>(to, fmaf(*from_one, scale_one, add_one), fmaf(*from_other, scale_other, add_other));
-      from_one += step_one, from_other += step_other, to += a.out_strides.h;
+      from_one += step_one, from_other += step_other, to += out.strides.h;
     }
   }
   __syncthreads();
 }
 
 template <DType kType>
-__device__ __forceinline__ void write(const Mix& mix, const Work& w, Place o, Writing writing, int64_t offset,
-                                      bool flip) {
-  if (writing == Writing::planes)
-    flip ? write_planes<kType, true>(mix, w, o, offset) : write_planes<kType, false>(mix, w, o, offset);
-  else if (writing == Writing::pixels)
-    write_pixels<kType>(mix, w, offset, flip);
+__device__ __forceinline__ void write(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
+                                      int64_t offset, bool flip) {
+  if (out.writing == Writing::planes)
+    flip ? write_planes<kType, true>(mix, out, shape, o, offset)
+         : write_planes<kType, false>(mix, out, shape, o, offset);
+  else if (out.writing == Writing::pixels)
+    write_pixels<kType>(mix, out, shape, offset, flip);
   else
-    write_values<kType>(mix, w, o, offset, flip);
+    write_values<kType>(mix, out, shape, o, offset, flip);
 }
 
 }  // namespace prime

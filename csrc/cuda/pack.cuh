@@ -8,63 +8,68 @@ namespace prime {
 // How images are read: by words of four bytes where addresses allow it, from planes or from interleaved pixels.
 enum class Reading { single, planes, pixels };
 
-inline Reading reading_of(const ApplyArgs& a) {
-  const Strides s = a.in_strides;
-  if (a.in_type != DType::u8 || a.width % 4 || s.n % 4 || s.h % 4 || reinterpret_cast<uintptr_t>(a.in) % 4)
+inline Reading reading_of(const InputImages& in, int width) {
+  const Strides s = in.strides;
+  if (in.type != DType::u8 || width % 4 || s.n % 4 || s.h % 4 || reinterpret_cast<uintptr_t>(in.values) % 4)
     return Reading::single;
   if (s.w == 1 && s.c % 4 == 0) return Reading::planes;
   return s.w == 3 && s.c == 1 ? Reading::pixels : Reading::single;
 }
 
-// Blocks that pack an image: four pixels of each of two rows a thread.
-__host__ __device__ __forceinline__ int pack_blocks(const Work& w) {
-  return (w.pitch / 4 * ((w.args.height + 1) / 2) + kBegin - 1) / kBegin;
-}
+struct PackParams {
+  InputImages input;
+  Reading reading;
+  ImageShape shape;
+  int blocks;         // that pack an image: four pixels of each of two rows a thread
+  int quads;          // of pixels in a row of the workspace
+  uint32_t per_quad;  // division_word(quads)
+  uint2* packed;      // [images, height, pitch]
+  BadPixels* bad;
+};
 
-// Adds values of four pixels in each of some rows that are no pixels to Work::bad; rarely run.
-static __device__ void add_bad(const Work& w, int64_t from, int x, int rows) {
-  const ApplyArgs& a = w.args;
-  const Strides s = a.in_strides;
+// Adds values of four pixels in each of some rows that are no pixels to `bad`; rarely run.
+static __device__ void add_bad(const PackParams& p, int64_t from, int x, int rows) {
+  const Strides s = p.input.strides;
   BadPixels bad{};
 #pragma unroll 1
   for (int i = 0; i < 12 * rows; ++i) {
     const int row = i / 12, column = x + i / 3 % 4, c = i % 3;
-    if (column >= a.width) continue;
-    const float v = load_unchecked(a, from + row * s.h + c * s.c + column * s.w), pixel = checked(v);
+    if (column >= p.shape.width) continue;
+    const float v = load_unchecked(p.input, from + row * s.h + c * s.c + column * s.w), pixel = checked(v);
     if (pixel != pixel) bad.add(v);
   }
-  atomicAdd(&w.bad->values, bad.values);
-  atomicMax(&w.bad->any_nan, bad.any_nan);
-  atomicMax(&w.bad->below, bad.below), atomicMax(&w.bad->above, bad.above);
+  atomicAdd(&p.bad->values, bad.values);
+  atomicMax(&p.bad->any_nan, bad.any_nan);
+  atomicMax(&p.bad->below, bad.below), atomicMax(&p.bad->above, bad.above);
 }
 
 // Values that are no pixels have become NaN in load(); here they are 0, and the output gets its NaN from the image
 // itself.
-static __device__ void pack(const Work& w, int image, int block, Reading reading) {
-  const ApplyArgs& a = w.args;
-  const Strides s = a.in_strides;
-  const int at = block * kBegin + threadIdx.x, strip = __umulhi(at, w.per_quad);  // at / quads
-  const int x = 4 * (at - strip * (w.pitch / 4)), y = 2 * strip;
-  if (y >= a.height) return;
-  const bool two = y + 1 < a.height;
-  const int64_t from = (w.first_image + image) * s.n + y * s.h;
+static __device__ void pack(const PackParams& p, int image, int block) {
+  const Strides s = p.input.strides;
+  const int at = block * kBegin + threadIdx.x, strip = __umulhi(at, p.per_quad);  // at / quads
+  const int x = 4 * (at - strip * p.quads), y = 2 * strip;
+  if (y >= p.shape.height) return;
+  const bool two = y + 1 < p.shape.height;
+  const int64_t from = image * s.n + y * s.h;
   const auto write = [&](int row, const uint2(&pixel)[4]) {
-    uint4* out = reinterpret_cast<uint4*>(w.packed + image * w.pixels + static_cast<unsigned>((y + row) * w.pitch + x));
+    uint4* out = reinterpret_cast<uint4*>(p.packed + image * p.shape.pixels +
+                                          static_cast<unsigned>((y + row) * p.shape.pitch + x));
     out[0] = {pixel[0].x, pixel[0].y, pixel[1].x, pixel[1].y};
     out[1] = {pixel[2].x, pixel[2].y, pixel[3].x, pixel[3].y};
   };
   uint2 pixel[4];
-  if (reading == Reading::single) {
+  if (p.reading == Reading::single) {
     bool bad = false;
 #pragma unroll 1
     for (int row = 0; row <= two; ++row) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float v[3] = {};
-        if (x + i < a.width)
+        if (x + i < p.shape.width)
 #pragma unroll
           for (int c = 0; c < 3; ++c) {
-            v[c] = load(a, from + row * s.h + c * s.c + (x + i) * s.w);
+            v[c] = load(p.input, from + row * s.h + c * s.c + (x + i) * s.w);
             bad |= v[c] != v[c];
             v[c] = __saturatef(v[c]);
           }
@@ -72,11 +77,11 @@ static __device__ void pack(const Work& w, int image, int block, Reading reading
       }
       write(row, pixel);
     }
-    if (bad) add_bad(w, from, x, 1 + two);
+    if (bad) add_bad(p, from, x, 1 + two);
     return;
   }
-  const bool planes = reading == Reading::planes;
-  const uint8_t* bytes = static_cast<const uint8_t*>(a.in) + from + (planes ? x : 3 * x);
+  const bool planes = p.reading == Reading::planes;
+  const uint8_t* bytes = static_cast<const uint8_t*>(p.input.values) + from + (planes ? x : 3 * x);
   const int64_t next = planes ? s.c : 4;
   uint32_t word[2][3];  // all are asked for at once
 #pragma unroll

@@ -21,11 +21,11 @@ static __device__ __noinline__ void rare_step(Patch& p, Step s, Stream stream, i
     }
 }
 
-__device__ __forceinline__ void pointwise(Patch& p, const Work& w, Place o, int chain_index, const Step& s) {
+__device__ __forceinline__ void pointwise(Patch& p, const PassInputs& in, Place o, int chain_index, const Step& s) {
   if (s.primitive != kColor || s.count > kPolynomial) {
     Patch copy = p;
-    const int chain = chain_index % w.args.shape.chains;
-    rare_step(copy, s, w.plan(chain_index / w.args.shape.chains).stream(), chain, w.args.height, o.x, o.y);
+    const int chain = chain_index % in.plan.shape.chains;
+    rare_step(copy, s, in.plan.row(chain_index / in.plan.shape.chains).stream(), chain, in.shape.height, o.x, o.y);
     p = copy;
     return;
   }
@@ -40,14 +40,15 @@ __device__ __forceinline__ void pointwise(Patch& p, const Work& w, Place o, int 
 
 // A pass of a chain without its pointwise slots.
 template <bool k3x3, int kCount, class Put>
-__device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pass, const Table& table, Put put) {
-  const Source source{pass.source, w.args.height, w.args.width, w.pitch};
+__device__ __forceinline__ void run_first(const PassInputs& in, Place o, const Pass& pass, const Table& table,
+                                          Put put) {
+  const Source source(pass.source, in.shape);
   if (pass.op == kSpectral) {
     const float* taps = static_cast<const float*>(pass.operand);
     if constexpr (k3x3)
       filter_3x3<kCount>(source, o, taps, put);
     else
-      filter_any<kCount>(source, o, taps, w.args.shape.filter, put);
+      filter_any<kCount>(source, o, taps, in.plan.shape.filter, put);
   } else if (pass.op == kSpatial) {
     displace<kCount>(source, o, static_cast<const uint2*>(pass.operand), pass.quantum, put);
   } else if (pass.op == kColor) {
@@ -59,19 +60,19 @@ __device__ __forceinline__ void run_first(const Work& w, Place o, const Pass& pa
 
 // A pass of a chain, on this thread's pixels.
 template <bool k3x3, class Put>
-__device__ __forceinline__ void run_pass(const Work& w, Place o, int chain_index, const Pass& pass, const Table& table,
-                                         Put put) {
-  if (pass.first == pass.last) return run_first<k3x3, kRows>(w, o, pass, table, put);
-  const Step* steps = w.steps + chain_index * w.args.shape.depth;
+__device__ __forceinline__ void run_pass(const PassInputs& in, Place o, int chain_index, const Pass& pass,
+                                         const Table& table, Put put) {
+  if (pass.first == pass.last) return run_first<k3x3, kRows>(in, o, pass, table, put);
+  const Step* steps = in.steps + chain_index * in.plan.shape.depth;
 #pragma unroll 1
-  for (int row = 0; row < kRows && row < w.args.height - o.y; row += kStrip) {
+  for (int row = 0; row < kRows && row < in.shape.height - o.y; row += kStrip) {
     const Place here{o.x, o.y + row};
     Patch p;
-    run_first<k3x3, kStrip>(w, here, pass, table, [&](int r, const Two& v) {
+    run_first<k3x3, kStrip>(in, here, pass, table, [&](int r, const Two& v) {
 #pragma unroll
       for (int i = 0; i < 6; ++i) p.v[r][i / 3][i % 3] = v[i / 3][i % 3];
     });
-    for (int j = pass.first; j < pass.last; ++j) pointwise(p, w, here, chain_index, steps[j]);
+    for (int j = pass.first; j < pass.last; ++j) pointwise(p, in, here, chain_index, steps[j]);
 #pragma unroll
     for (int r = 0; r < kStrip; ++r) put(row + r, p.v[r]);
   }

@@ -8,7 +8,7 @@
 #include <cuda_fp16.h>
 
 #include "device.cuh"
-#include "workspace.cuh"
+#include "views.cuh"
 
 namespace prime {
 
@@ -68,9 +68,9 @@ struct Patch {
 struct Place {
   int x, y;  // of the first pixel; x is even
   __device__ Place(int x, int y) : x(x), y(y) {}
-  __device__ Place(const Work& w, int thread) {
-    const int at = blockIdx.x * kThreads + thread, strip = __umulhi(at, w.per_pair);  // at / pairs
-    x = 2 * (at - strip * w.pairs), y = kRows * strip;  // threads past the end do as the others, and write nothing
+  __device__ Place(const ImageShape& shape, int thread) {
+    const int at = blockIdx.x * kThreads + thread, strip = __umulhi(at, shape.per_pair);  // at / pairs
+    x = 2 * (at - strip * shape.pairs), y = kRows * strip;  // threads past the end do as the others, and write nothing
   }
 };
 
@@ -78,6 +78,8 @@ struct Place {
 struct Source {
   const uint2* pixels;
   int height, width, pitch;
+  __device__ Source(const uint2* pixels, const ImageShape& shape)
+      : pixels(pixels), height(shape.height), width(shape.width), pitch(shape.pitch) {}
   __device__ const uint2* at(int y, int x) const { return pixels + static_cast<unsigned>(y * pitch + x); }
 };
 

@@ -4,76 +4,103 @@
 #include "displacement/products.cuh"
 #include "pack.cuh"
 #include "spectral.cuh"
+#include "workspace.cuh"
 
 namespace prime {
 namespace {
 
-// The parameters of slots, a warp each.
-__device__ void make_parameters(const Work& w, int first_warp) {
-  __shared__ float band_of_warp[kWarps][kPolynomial];
-  const ApplyArgs& a = w.args;
-  const int64_t at = first_warp + threadIdx.x / 32;
-  if (at >= static_cast<int64_t>(w.chain_count()) * a.shape.depth) return;
-  const int chain_index = static_cast<int>(at / a.shape.depth), j = static_cast<int>(at % a.shape.depth),
-            chain = chain_index % a.shape.chains;
-  const Row<const int32_t> plan = w.plan(chain_index / a.shape.chains);
-  const Slot s = plan.slot(chain, j);
-  if (!valid(s, a.shape.max_cut, a.shape.max_band)) return;
-  float* out = w.parameters_of(chain_index, j);
-  const int lane = threadIdx.x % 32;
-  if (s.primitive == kSpectral) {
-    make_taps(a, plan, s, chain, j, lane, out);
-  } else if (s.primitive == kColor) {
-    if (j < tabulated(w, [&](int j) { return slot_of(w, chain_index, j); })) return;  // make_table() has these
-    make_coefficients(plan, s, chain, j, lane, band_of_warp, out);
-  }
-}
-
 // What blocks do, in this order: so many of each. No task needs another's result, but `chains` that of `admit`.
 struct Tasks {
   unsigned admit, chains, parameters, tables, pack, sines;  // blocks
-  Reading reading;
   unsigned blocks() const { return admit + chains + parameters + tables + pack + sines; }
 };
 
+struct BeginParams {
+  Tasks tasks;
+  PlanView plan;
+  CompileParams compile;
+  int* admitted;          // [1]
+  Parameters parameters;  // [chain_count x depth, words]
+  Table* tables;          // [chain_count]
+  PackParams pack;
+  Sines sines_y, sines_x;
+};
+
+// The parameters of slots, a warp each.
+__device__ void make_parameters(const PlanView& plan, const Parameters& parameters, int first_warp) {
+  __shared__ float band_of_warp[kWarps][kPolynomial];
+  const int64_t at = first_warp + threadIdx.x / 32;
+  if (at >= static_cast<int64_t>(plan.chain_count()) * plan.shape.depth) return;
+  const int chain_index = static_cast<int>(at / plan.shape.depth), j = static_cast<int>(at % plan.shape.depth),
+            chain = chain_index % plan.shape.chains;
+  const Row<const int32_t> row = plan.row(chain_index / plan.shape.chains);
+  const Slot s = row.slot(chain, j);
+  if (!valid(s, plan.shape.max_cut, plan.shape.max_band)) return;
+  float* out = parameters.of(static_cast<int64_t>(chain_index) * plan.shape.depth + j);
+  const int lane = threadIdx.x % 32;
+  if (s.primitive == kSpectral) {
+    make_taps(plan.shape.filter, row, s, chain, j, lane, out);
+  } else if (s.primitive == kColor) {
+    if (j < tabulated(plan, [&](int j) { return slot_of(plan, chain_index, j); })) return;  // make_table() has these
+    make_coefficients(row, s, chain, j, lane, band_of_warp, out);
+  }
+}
+
 // Block: a part of one task, see Tasks.
 // Reads the plan and the input.
-// Writes admitted, chains, passes, steps, fields, counts, to_do; parameter; tables; packed, bad; sine_y, sine_x.
-__global__ void __launch_bounds__(kBegin) begin_kernel(Work w, Tasks tasks) {
+// Writes admitted; chains, passes, steps, fields, counts, to_do; parameters; tables; packed, bad; sines.
+__global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ BeginParams p) {
   after_last_kernel();
+  const Tasks& tasks = p.tasks;
   unsigned block = blockIdx.x;
-  if (block < tasks.admit) return admit_images(w);
-  if ((block -= tasks.admit) < tasks.chains) return compile_chains(w, block * (kBegin / w.args.shape.depth));
-  if ((block -= tasks.chains) < tasks.parameters) return make_parameters(w, block * kWarps);
-  if ((block -= tasks.parameters) < tasks.tables) return make_table(w, block);
+  if (block < tasks.admit) return admit_images(p.plan, p.compile.shape, p.compile.pool, p.admitted);
+  if ((block -= tasks.admit) < tasks.chains)
+    return compile_chains(p.plan, p.compile, block * (kBegin / p.plan.shape.depth));
+  if ((block -= tasks.chains) < tasks.parameters) return make_parameters(p.plan, p.parameters, block * kWarps);
+  if ((block -= tasks.parameters) < tasks.tables) return make_table(p.plan, p.parameters, p.tables, block);
   if ((block -= tasks.tables) < tasks.pack) {
-    const unsigned each = pack_blocks(w), image = block / each;
-    return pack(w, image, block - image * each, tasks.reading);
+    const unsigned image = block / p.pack.blocks;
+    return pack(p.pack, image, block - image * p.pack.blocks);
   }
-  make_sines(w, (block - tasks.pack) * int64_t(kBegin) + threadIdx.x);
+  make_sines(p.compile.shape, p.sines_y, p.sines_x, (block - tasks.pack) * int64_t(kBegin) + threadIdx.x);
+}
+
+BeginParams begin_params(const Workspace& w) {
+  const int quads = w.shape.pitch / 4, pack_blocks = (quads * ((w.shape.height + 1) / 2) + kBegin - 1) / kBegin;
+  return {
+      {},
+      w.plan,
+      {w.shape, w.split_modes, w.admitted, w.first_round, w.pool, w.packed, w.parameters, w.tables, w.passes, w.steps,
+       w.chains},
+      w.admitted,
+      w.parameters,
+      w.tables,
+      {w.input, reading_of(w.input, w.shape.width), w.shape, pack_blocks, quads, division_word(quads), w.packed, w.bad},
+      w.sines_y,
+      w.sines_x};
 }
 
 }  // namespace
 
-cudaError_t prepare(const Work& w, bool first, cudaStream_t stream) {
+cudaError_t prepare(const Workspace& w, cudaStream_t stream) {
   const auto blocks = [](int64_t threads) { return static_cast<unsigned>((threads + kBegin - 1) / kBegin); };
-  const int64_t sines = int64_t(2) * 32 / kK * (int64_t(w.tiles_y) * w.ky + int64_t(w.tiles_x) * w.kx);
-  const unsigned chains = kBegin / w.args.shape.depth;  // of a block
-  const unsigned chain_blocks = (w.chain_count() + chains - 1) / chains;
-  Tasks tasks{0,
-              chain_blocks,
-              blocks(int64_t(w.chain_count()) * w.args.shape.depth * 32),
-              w.args.in_type == DType::u8 ? static_cast<unsigned>(w.chain_count()) : 0,
-              static_cast<unsigned>(w.images * pack_blocks(w)),
-              first ? blocks(sines) : 0,
-              reading_of(w.args)};
-  const char* zeros = reinterpret_cast<const char*>(w.counts + w.rounds * w.counters());
-  const size_t bytes = zeros - reinterpret_cast<const char*>(w.bad);
-  if (const cudaError_t error = cudaMemsetAsync(w.bad, 0, bytes, stream)) return error;
-  if (w.rounds == 2) tasks.admit = 1, tasks.chains = 0;
-  const cudaError_t error = launch(begin_kernel, tasks.blocks(), kBegin, stream, w, tasks);
+  const auto lanes = [](const Sines& sines) { return int64_t(64) * sines.tiles * sines.steps; };
+  const int depth = w.plan.shape.depth;
+  const unsigned chains = w.plan.chain_count(), at_a_time = kBegin / depth,
+                 chain_blocks = (chains + at_a_time - 1) / at_a_time;
+  BeginParams p = begin_params(w);
+  p.tasks = {0,
+             chain_blocks,
+             blocks(int64_t(chains) * depth * 32),
+             w.plan.bytes ? chains : 0,
+             static_cast<unsigned>(w.plan.images * p.pack.blocks),
+             w.first_image == 0 ? blocks(lanes(w.sines_y) + lanes(w.sines_x)) : 0};  // once a batch
+  if (const cudaError_t error = cudaMemsetAsync(w.bad, 0, w.zeroed, stream)) return error;
+  if (w.rounds == 2) p.tasks.admit = 1, p.tasks.chains = 0;
+  const cudaError_t error = launch(begin_kernel, p.tasks.blocks(), kBegin, stream, p);
   if (error || w.rounds == 1) return error;
-  return launch(begin_kernel, chain_blocks, kBegin, stream, w, Tasks{0, chain_blocks});  // after admit_images()
+  p.tasks = {0, chain_blocks, 0, 0, 0, 0};  // after admit_images()
+  return launch(begin_kernel, chain_blocks, kBegin, stream, p);
 }
 
 }  // namespace prime

@@ -6,19 +6,26 @@
 namespace prime {
 namespace {
 
-struct Views {
-  int64_t at[kMaxViews];
+struct SampleParams {
+  Distributions distributions;
+  const int64_t* index;  // [images]
+  const int64_t* epoch;  // [images], or one for all with epoch_step 0
+  int64_t epoch_step, images, rows;
+  uint64_t seed;
+  int64_t views[kMaxViews];
+  int32_t* plan;  // [rows, row_words]
 };
 
 // Block (r, part): one part (a slot, or the weights) of 64 rows, a thread each.
 // Reads index, epoch.
 // Writes the plan.
-__global__ void sample_kernel(SampleArgs a, Views views) {
+__global__ void sample_kernel(const __grid_constant__ SampleParams p) {
   after_last_kernel();
   const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (r >= a.view_count * a.images) return;
-  const int64_t view = views.at[r / a.images];
-  draw_part(a.distributions, a.stream(r, view), view, static_cast<int>(blockIdx.y), a.row(r));
+  if (r >= p.rows) return;
+  const int64_t view = p.views[r / p.images], image = r % p.images;
+  const Stream stream = make_stream(p.seed, p.index[image], p.epoch[image * p.epoch_step], view);
+  draw_part(p.distributions, stream, view, static_cast<int>(blockIdx.y), row_of(p.plan, r, p.distributions));
 }
 
 // One thread.
@@ -36,12 +43,13 @@ int sample_cuda(const SampleArgs& args, void* stream) {
   check(args);
   const int64_t rows = args.view_count * args.images;
   if (rows == 0) return cudaSuccess;
-  Views views{};
-  for (int v = 0; v < args.view_count; ++v) views.at[v] = args.views[v];
+  SampleParams params{args.distributions, args.index, args.epoch, args.epoch_step, args.images, rows,
+                      args.seed,          {},         args.plan};
+  for (int v = 0; v < args.view_count; ++v) params.views[v] = args.views[v];
   constexpr int threads = 64;
   const Row<int32_t> row = args.row(0);
   const dim3 blocks(static_cast<unsigned>((rows + threads - 1) / threads), row_parts(row.chains, row.depth));
-  return launch(sample_kernel, blocks, threads, static_cast<cudaStream_t>(stream), args, views);
+  return launch(sample_kernel, blocks, threads, static_cast<cudaStream_t>(stream), params);
 }
 
 int reserve_cuda(int64_t* counter, int64_t images, int64_t* first, void* stream) {

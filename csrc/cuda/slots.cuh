@@ -2,29 +2,29 @@
 // header.
 #pragma once
 #include "device.cuh"
-#include "workspace.cuh"
+#include "views.cuh"
 
 namespace prime {
 
 constexpr int kInvalid = -1;
 
 // A slot as it runs: what changes nothing is the identity.
-static __device__ Slot slot_of(const Work& w, int chain_index, int j) {
-  const Row<const int32_t> plan = w.plan(chain_index / w.args.shape.chains);
-  const int chain = chain_index % w.args.shape.chains;
-  Slot s = plan.slot(chain, j);
-  if (!valid(s, w.args.shape.max_cut, w.args.shape.max_band)) s.primitive = kInvalid;
-  if (s.primitive > 0 && (s.strength == 0.f || plan.weight(chain + 1) == 0.f)) s.primitive = kIdentity;
+static __device__ Slot slot_of(const PlanView& plan, int chain_index, int j) {
+  const Row<const int32_t> row = plan.row(chain_index / plan.shape.chains);
+  const int chain = chain_index % plan.shape.chains;
+  Slot s = row.slot(chain, j);
+  if (!valid(s, plan.shape.max_cut, plan.shape.max_band)) s.primitive = kInvalid;
+  if (s.primitive > 0 && (s.strength == 0.f || row.weight(chain + 1) == 0.f)) s.primitive = kIdentity;
   return s;
 }
 
-// How many slots of a chain its table stands for: color maps at its start, of bytes. slot(j) is slot_of(w, chain_index,
-// j).
+// How many slots of a chain its table stands for: color maps at its start, of bytes. slot(j) is slot_of(plan,
+// chain_index, j).
 template <class SlotAt>
-__device__ int tabulated(const Work& w, SlotAt slot) {
-  if (w.args.in_type != DType::u8) return 0;
+__device__ int tabulated(const PlanView& plan, SlotAt slot) {
+  if (!plan.bytes) return 0;
   int slots = 0;
-  for (int j = 0; j < w.args.shape.depth; ++j) {
+  for (int j = 0; j < plan.shape.depth; ++j) {
     const int primitive = slot(j).primitive;
     if (primitive == kColor)
       slots = j + 1;

@@ -6,9 +6,9 @@
 namespace prime {
 
 // The taps of a filter, by one warp: times 256/255 and followed by their sum, because they meet 1 + (255/256) x.
-__device__ __forceinline__ void make_taps(const ApplyArgs& a, const Row<const int32_t>& plan, Slot s, int chain, int j,
-                                          int lane, float* out) {
-  const int taps = a.shape.filter * a.shape.filter;
+__device__ __forceinline__ void make_taps(int size, const Row<const int32_t>& plan, Slot s, int chain, int j, int lane,
+                                          float* out) {
+  const int taps = size * size;
   warp_run(taps, plan.stream(), chain, j, Purpose::filter, 0,
            [&](int i, float z) { out[i] = (fmaf(s.strength, z, i == taps / 2 ? 1.f : 0.f)) * kUp; });
   if (lane == 0) {

@@ -1,6 +1,7 @@
 // Where things are in the workspace, and how many images it can hold.
 #include <algorithm>
 
+#include "../core/check.h"
 #include "workspace.cuh"
 
 namespace prime {
@@ -19,46 +20,66 @@ struct Arena {
 
 }  // namespace
 
-size_t lay_out(Work& w, const ApplyArgs& a, int64_t images, int rounds, void* base) {
-  w.args = a, w.rounds = rounds, w.round = 0;
-  w.views = static_cast<int>(a.rows / a.images), w.images = static_cast<int>(images);
-  const auto per = [](int count) { return static_cast<uint32_t>(((uint64_t(1) << 32) + count - 1) / count); };
-  w.pairs = (a.width + 1) / 2, w.per_pair = per(w.pairs);
-  w.pitch = (a.width + 3) / 4 * 4, w.per_quad = per(w.pitch / 4), w.pixels = static_cast<int64_t>(w.pitch) * a.height;
-  w.ky = parity_pad(modes(a.shape.max_cut, a.height)), w.kx = parity_pad(modes(a.shape.max_cut, a.width));
-  w.tiles_y = ((a.height + 1) / 2 + 15) / 16, w.tiles_x = ((a.width + 1) / 2 + 15) / 16;
+Workspace lay_out(const ApplyArgs& a, int64_t first_image, int64_t images, int rounds, void* base) {
+  Workspace w;
+  w.args = a, w.first_image = first_image, w.rounds = rounds;
+  const PlanShape& plan = a.shape;
+  const int views = static_cast<int>(a.rows / a.images), pitch = (a.width + 3) / 4 * 4, pairs = (a.width + 1) / 2;
+  w.plan = {a.plan + first_image * row_words(plan.chains, plan.depth),
+            a.images,
+            static_cast<int>(images),
+            views,
+            plan,
+            a.in_type == DType::u8};
+  w.shape = {a.height, a.width, pitch, pairs, division_word(pairs), static_cast<int64_t>(pitch) * a.height};
+  w.input = {static_cast<const char*>(a.in) + first_image * a.in_strides.n * item_size(a.in_type), a.in_type,
+             a.in_strides};
+  const int ky = parity_pad(modes(plan.max_cut, a.height)), kx = parity_pad(modes(plan.max_cut, a.width));
+  w.sines_y.tiles = ((a.height + 1) / 2 + 15) / 16, w.sines_y.steps = ky / kK;
+  w.sines_x.tiles = ((a.width + 1) / 2 + 15) / 16, w.sines_x.steps = kx / kK;
   // Room for all modes once, or for the fewer ones of a split field twice.
-  w.half_words = int64_t(16) * w.tiles_x * std::max(w.ky, 2 * std::min(w.ky, std::max(48, w.ky / 32 * 16)));
-  w.parameters = std::max((a.shape.filter * a.shape.filter + 1 + 3) / 4 * 4,
-                          3 * (a.shape.max_band > kPolynomial ? (a.shape.max_band + 3) / 4 * 4 : kPolynomialWords));
-  const int64_t chains = images * w.views * a.shape.chains, slots = chains * a.shape.depth,
-                spatial = a.shape.max_cut > 0 ? slots : 0;
+  const int64_t words_of_mode = 16 * w.sines_x.tiles;
+  w.pool.half_words = words_of_mode * std::max(ky, 2 * std::min(ky, std::max(48, ky / 32 * 16)));
+  w.split_modes = static_cast<int>(w.pool.half_words / (2 * words_of_mode));
+  w.pool.pixels = w.shape.pixels;
+  w.parameters.words = std::max((plan.filter * plan.filter + 1 + 3) / 4 * 4,
+                                3 * (plan.max_band > kPolynomial ? (plan.max_band + 3) / 4 * 4 : kPolynomialWords));
+  const int64_t chains = w.plan.chain_count(), slots = chains * plan.depth, spatial = plan.max_cut > 0 ? slots : 0;
+  const int counters = kPasses + plan.depth - 1;
   Arena arena{static_cast<char*>(base)};
-  arena.take(w.sine_y, int64_t(4) * w.tiles_y * (w.ky / kK) * 32);
-  arena.take(w.sine_x, int64_t(4) * w.tiles_x * (w.kx / kK) * 32);
-  arena.take(w.packed, images * w.pixels);
+  arena.take(w.sines_y.words, int64_t(128) * w.sines_y.tiles * w.sines_y.steps);
+  arena.take(w.sines_x.words, int64_t(128) * w.sines_x.tiles * w.sines_x.steps);
+  arena.take(w.packed, images * w.shape.pixels);
   arena.take(w.passes, slots);
   arena.take(w.steps, slots);
   arena.take(w.chains, chains);
-  arena.take(w.parameter, slots * w.parameters);
-  arena.take(w.tables, a.in_type == DType::u8 ? chains : 0);
+  arena.take(w.parameters.values, slots * w.parameters.words);
+  arena.take(w.tables, w.plan.bytes ? chains : 0);
   arena.take(w.admitted, 1);
-  arena.take(w.fields, rounds * spatial);
-  arena.take(w.bad, 1);  // begin() sets this and what follows to zero
-  arena.take(w.counts, rounds * w.counters());
-  arena.take(w.to_do, rounds * chains * (a.shape.depth - 1));
-  const int64_t between = chains * std::min(a.shape.depth - 1, 2);
-  const int64_t most = spatial * 2 * w.code_bytes() + std::max(spatial * w.half_bytes(), between * w.image_bytes());
-  w.pool_bytes = (rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
-  arena.take(w.pool, w.pool_bytes);
-  return arena.used;
+  if (rounds == 1) w.admitted = nullptr;
+  Round& first = w.first_round;
+  arena.take(first.fields, rounds * spatial);
+  const size_t zeroed_from = arena.used;
+  arena.take(w.bad, 1);
+  arena.take(first.counts, rounds * counters);
+  w.zeroed = arena.used - zeroed_from;
+  arena.take(first.to_do, rounds * chains * (plan.depth - 1));
+  const int64_t between = chains * std::min(plan.depth - 1, 2);
+  const int64_t most =
+      spatial * 2 * w.pool.code_bytes() + std::max(spatial * w.pool.half_bytes(), between * w.pool.image_bytes());
+  w.pool.bytes = (rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
+  arena.take(w.pool.start, w.pool.bytes);
+  w.bytes = arena.used;
+  return w;
 }
 
-Chunk chunk_that_fits(const ApplyArgs& a, size_t bytes) {
+ChunkSize chunk_that_fits(const ApplyArgs& a, size_t bytes) {
   const auto chunk_of = [&](int64_t images) {
-    Work w;
-    const size_t one_round = lay_out(w, a, images, 1, nullptr);
-    return one_round <= bytes ? Chunk{images, 1, one_round} : Chunk{images, 2, lay_out(w, a, images, 2, nullptr)};
+    const auto in_rounds = [&](int rounds) {
+      return ChunkSize{images, rounds, lay_out(a, 0, images, rounds, nullptr).bytes};
+    };
+    const ChunkSize one = in_rounds(1);
+    return one.bytes <= bytes ? one : in_rounds(2);
   };
   int64_t low = 1,
           high = std::min<int64_t>(a.images, std::max<int64_t>(65535 / (a.rows / a.images * a.shape.chains), 1));

@@ -19,6 +19,7 @@
 #define __constant__ const
 #define __shared__ static  // blocks run one after another
 #define __align__(bytes) __attribute__((aligned(bytes)))
+#define __grid_constant__
 #define __launch_bounds__(...)
 
 struct dim3 {

@@ -1,7 +1,7 @@
 // The coefficients B of a displacement field, drawn a lane at a time where the first product wants them.
 #pragma once
 #include "../device.cuh"
-#include "../workspace.cuh"
+#include "../views.cuh"
 
 namespace prime {
 

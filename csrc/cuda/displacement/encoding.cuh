@@ -1,6 +1,7 @@
 // How shifts are written and read: see precision.h for what is kept.
 #pragma once
 #include "../pixels.cuh"
+#include "precision.h"
 
 namespace prime {
 

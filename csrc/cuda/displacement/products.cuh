@@ -21,17 +21,17 @@ constexpr int kHalfThreads = 128, kShiftThreads = 256;  // of a block, at most
 // Sines as the first factor of the tensor-core products, [tiles][k / 16][parity][value, residual][lane].
 // Columns x of the image are in such an order that a lane gets 4 t .. 4 t + 3 of the second product: 4 t + 2 i + e is
 // row 8 i + 2 t + e here.
-static __device__ void make_sines(const Work& w, int64_t at) {
-  const ApplyArgs& a = w.args;
+static __device__ void make_sines(const ImageShape& shape, const Sines& sines_y, const Sines& sines_x, int64_t at) {
   for (int axis = 0; axis < 2; ++axis) {
-    const int tiles = axis ? w.tiles_x : w.tiles_y, steps = (axis ? w.kx : w.ky) / kK;
+    const Sines& sines = axis ? sines_x : sines_y;
+    const int tiles = sines.tiles, steps = sines.steps;
     const int64_t lanes = static_cast<int64_t>(2) * tiles * steps * 32;
     if (at >= lanes) {
       at -= lanes;
       continue;
     }
     const int lane = at % 32, parity = at / 32 % 2, step = at / 64 % steps, tile = at / 64 / steps;
-    const int intervals = (axis ? a.width : a.height) - 1;
+    const int intervals = (axis ? shape.width : shape.height) - 1;
     union {
       __half h[8];
       uint4 all;
@@ -44,7 +44,7 @@ static __device__ void make_sines(const Work& w, int64_t at) {
       value.h[i] = __float2half_rn(sine);
       residual.h[i] = __float2half_rn(sine - __half2float(value.h[i]));
     }
-    uint4* out = (axis ? w.sine_x : w.sine_y) + at / 32 * 64 + lane;
+    uint4* out = sines.words + at / 32 * 64 + lane;
     out[0] = value.all, out[32] = residual.all;
     return;
   }
@@ -78,26 +78,33 @@ __device__ __forceinline__ void multiply_draws(float (&sum)[2][2][2][4], const u
   } while (--steps > 0);
 }
 
+struct HalfProductParams {
+  int height, width;
+  const Field* fields;  // [count]
+  const int* count;     // [1]
+  Sines sines;          // of x
+  Pool pool;
+};
+
 // A block takes 16 rows a of B of one parity, one step of the second product, for both fields: its warps, an even
 // number, draw them, each some steps of modes for eight of the rows, and multiply them with the sines, each some tiles
 // of 16 columns x. kRoom: steps that fit into shared memory; unless all do (kAtOnce), they are drawn again for every
 // round of tiles.
 template <int kRoom, bool kAtOnce>
-__device__ __forceinline__ void half_products(const Work& w) {
+__device__ __forceinline__ void half_products(const HalfProductParams& p) {
   __shared__ uint4 shared[kRoom][2][2][32];  // [step, and residuals of steps][eight][parity][lane]
-  const ApplyArgs& args = w.args;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, eight = warp % 2;
-  const int count = w.counts[kFields];
+  const int count = *p.count, tiles = p.sines.tiles;
   for (int number = blockIdx.y; number < count; number += gridDim.y) {
-    const Field f = w.fields[number];
+    const Field f = p.fields[number];
     const int sixteens = f.ky / kK, sixteen = blockIdx.x / 2, parity = blockIdx.x % 2;
     if (sixteen >= sixteens) continue;
-    const auto modes_of = [&](int a) { return a <= modes(f.cut, args.height) ? row_modes(a, f.cut, args.width) : 0; };
+    const auto modes_of = [&](int a) { return a <= modes(f.cut, p.height) ? row_modes(a, f.cut, p.width) : 0; };
     const int first = sixteen * 2 * kK + 1 + parity, a = first + eight * kK + lane / 4 * 2;
     const int n = modes_of(a), steps = max((modes_of(first) + 2 * kK - 1) / (2 * kK), 1);
     const int drawn = __shfl_sync(0xffffffff, n, 0);  // of this warp's rows the most
     const int room = f.split ? kRoom / 2 : kRoom;
-    const FoldedStd folded_std(a, f.cut, args.height, args.width);
+    const FoldedStd folded_std(a, f.cut, p.height, p.width);
     const auto draw_some = [&](int from, int here) {
       __syncthreads();  // the last ones have been used
       for (int step = warp / 2; step < here; step += warps / 2) {
@@ -114,12 +121,12 @@ __device__ __forceinline__ void half_products(const Work& w) {
       __syncthreads();
     };
     if constexpr (kAtOnce) draw_some(0, steps);
-    for (int tile = warp; (kAtOnce ? tile : tile - warp) < w.tiles_x; tile += warps) {
-      const bool mine = kAtOnce || tile < w.tiles_x;  // or this warp only draws
-      float sum[2][2][2][4] = {};                     // [direction][eight][parity]
+    for (int tile = warp; (kAtOnce ? tile : tile - warp) < tiles; tile += warps) {
+      const bool mine = kAtOnce || tile < tiles;  // or this warp only draws
+      float sum[2][2][2][4] = {};                 // [direction][eight][parity]
       const auto multiply_some = [&](int from, int here) {
         if (!mine) return;
-        const uint4* sines = w.sine_x + (tile * (w.kx / kK) + from) * 128 + lane;
+        const uint4* sines = p.sines.words + (tile * p.sines.steps + from) * 128 + lane;
         if (f.split)
           multiply_draws<true>(sum, sines, &shared[0][0][0][lane], room * 128, here);
         else
@@ -135,7 +142,7 @@ __device__ __forceinline__ void half_products(const Work& w) {
         }
       }
       if (!mine) continue;
-      uint4* out = w.half(number) + (tile * 2 * sixteens + blockIdx.x) * 128 + lane;
+      uint4* out = p.pool.half_products(number) + (tile * 2 * sixteens + blockIdx.x) * 128 + lane;
 #pragma unroll
       for (int direction = 0; direction < 2; ++direction) {
         float near[2][4], far[2][4];  // [eight], of columns x, and W - 1 - x
@@ -151,7 +158,7 @@ __device__ __forceinline__ void half_products(const Work& w) {
           to[0] = all(near), to[32] = all(far);
         };
         write(out + direction * 64, halves);
-        if (f.split) write(out + w.tiles_x * 2 * sixteens * 128 + direction * 64, residuals);
+        if (f.split) write(out + tiles * 2 * sixteens * 128 + direction * 64, residuals);
       }
     }
   }
@@ -189,23 +196,31 @@ __device__ __forceinline__ void multiply(float (&sum)[2][2][4][4], const uint4* 
   } while (--steps > 0);
 }
 
+struct ShiftParams {
+  int height, width, pitch;
+  const Field* fields;  // [count]
+  const int* count;     // [1]
+  Sines sines;          // of y
+  int tiles_x;          // of 16 columns, of one half of the width
+  Pool pool;
+};
+
 // A block takes 16 columns x and their mirror images, W - 1 - x, of both fields, so that half products are read once;
 // each of its warps takes 16 rows y and theirs. The sines of x are in such an order that a lane gets four neighboring
 // columns.
-__device__ __forceinline__ void shifts(const Work& w) {
-  const ApplyArgs& args = w.args;
-  const int lane = threadIdx.x % 32, height = args.height, width = args.width, count = w.counts[kFields];
+__device__ __forceinline__ void shifts(const ShiftParams& p) {
+  const int lane = threadIdx.x % 32, height = p.height, width = p.width, count = *p.count;
   const int tile_x = blockIdx.x, tile_y = blockIdx.z * (blockDim.x / 32) + threadIdx.x / 32;
-  if (tile_y >= w.tiles_y) return;
-  const uint4* sines = w.sine_y + tile_y * (w.ky / kK) * 128 + lane;
+  if (tile_y >= p.sines.tiles) return;
+  const uint4* sines = p.sines.words + tile_y * p.sines.steps * 128 + lane;
   const int x = tile_x * 16 + lane % 4 * 4, y = tile_y * 16 + lane / 4;  // and row y + 8
-  const int near = y * w.pitch + x, far = (height - 1 - y) * w.pitch + x, to_mirrored = width - 4 - 2 * x;
+  const int near = y * p.pitch + x, far = (height - 1 - y) * p.pitch + x, to_mirrored = width - 4 - 2 * x;
   for (int k = blockIdx.y; k < count; k += gridDim.y) {
     const int number = count - 1 - k;  // backwards: the last half products are still in the L2
-    const Field f = w.fields[number];
+    const Field f = p.fields[number];
     uint2* field = f.shift;
-    const int steps = f.ky / kK, residual_of_half = w.tiles_x * steps * 256;
-    const uint4* half = w.half(number) + tile_x * steps * 256 + lane;
+    const int steps = f.ky / kK, residual_of_half = p.tiles_x * steps * 256;
+    const uint4* half = p.pool.half_products(number) + tile_x * steps * 256 + lane;
     float sum[2][2][4][4] = {};
 #pragma unroll 1
     for (int product = 0; product < (f.split ? 3 : 1);
@@ -231,8 +246,8 @@ __device__ __forceinline__ void shifts(const Work& w) {
         *reinterpret_cast<uint4*>(to) = {code(0), code(1), code(2), code(3)};
         *reinterpret_cast<uint4*>(to + to_mirrored) = {code(7), code(6), code(5), code(4)};
       };
-      if (y + 8 * k < (height + 1) / 2) store(near + 8 * k * w.pitch, 1.f);
-      if (y + 8 * k < height / 2) store(far - 8 * k * w.pitch, -1.f);
+      if (y + 8 * k < (height + 1) / 2) store(near + 8 * k * p.pitch, 1.f);
+      if (y + 8 * k < height / 2) store(far - 8 * k * p.pitch, -1.f);
     }
   }
 }
