@@ -128,6 +128,17 @@ def test_apply(changes: dict[str, Any], message: str) -> None:
         _arrays.Apply(**{**apply_arguments(), **changes}).cpu(1)
 
 
+def test_memory_of_a_gpu_is_not_read_by_the_cpu() -> None:
+    there = SimpleNamespace(__cuda_array_interface__=ROWS.__array_interface__)
+    for run in (
+        lambda: _arrays.Sample(**{**sample_arguments(), "plan": there}).cpu(),
+        lambda: _arrays.Apply(**{**apply_arguments(), "plan": there}).cpu(1),
+        lambda: _arrays.validate(there, DRAWN.shape),
+    ):
+        with pytest.raises(ValueError, match="expected arrays of host memory, got one of CUDA"):
+            run()
+
+
 def test_the_named_numbers_are_those_of_the_core() -> None:
     """In its order: the core gets them as numbers alone."""
     assert list(config.Distributions._fields) == _arrays.distributions_fields

@@ -20,10 +20,11 @@ struct Array {
   std::string type;                     // such as "f4": kind and bytes of an element
   std::vector<int64_t> shape, strides;  // strides in elements
 
+  static bool on_gpu(const py::handle& object) { return py::hasattr(object, "__cuda_array_interface__"); }
+
   // Of an object that its caller keeps alive.
   Array(const char* name, const py::handle& object) : name(name) {
-    const bool host = py::hasattr(object, "__array_interface__");
-    const py::dict d = object.attr(host ? "__array_interface__" : "__cuda_array_interface__");
+    const py::dict d = object.attr(on_gpu(object) ? "__cuda_array_interface__" : "__array_interface__");
     const auto [address, frozen] = d["data"].cast<std::pair<uintptr_t, bool>>();
     data = reinterpret_cast<void*>(address), read_only = frozen;
     type = d["typestr"].cast<std::string>();

@@ -15,6 +15,11 @@ using Numbers = std::vector<double>;
 
 void* address(uintptr_t stream) { return reinterpret_cast<void*>(stream); }
 
+void require_host(const std::vector<py::object>& arrays) {
+  for (const py::object& array : arrays)
+    require(!Array::on_gpu(array), "expected arrays of host memory, got one of CUDA");
+}
+
 // A call that draws a plan, with its arguments checked. It keeps the arrays alive.
 class Sample {
  public:
@@ -43,6 +48,7 @@ class Sample {
   Sample(const Sample&) = delete;
 
   void cpu() const {
+    require_host(arrays_);
     py::gil_scoped_release release;
     require_success(prime_sample_cpu(&args_));
   }
@@ -69,6 +75,7 @@ std::pair<const int32_t*, int64_t> read_plan(const py::object& plan, const PlanS
 
 void validate(const py::object& plan, const std::vector<int64_t>& plan_shape) {
   PlanShape shape;
+  require_host({plan});
   read_plan_shape(plan_shape, shape);
   const auto [words, rows] = read_plan(plan, shape);
   require_success(prime_check_rows(words, rows, &shape));
@@ -100,6 +107,7 @@ class Apply {
   }
 
   void cpu(int threads) const {
+    require_host(arrays_);
     BadPixels bad;
     {
       py::gil_scoped_release release;
