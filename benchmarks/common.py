@@ -27,10 +27,11 @@ from torchvision.transforms import Normalize
 
 import prime_dali
 from prime_dali._files import replacing
+from prime_dali.data.statistics import IMAGENET_STATISTICS
 from prime_dali.experiments import official
 
 Call = Callable[[], Any]
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet, on the [0, 1] scale
+MEAN, STD = IMAGENET_STATISTICS
 SEED = 0
 
 

@@ -24,17 +24,51 @@ class Finding:
     advice: str = ""
 
 
-def torch_device(wish: str) -> torch.device:
+def torch_device(wish: str, process: int | None = None) -> torch.device:
     """The device of ``"cpu"``, ``"cuda"``, or ``"auto"``: a GPU if there is one.
 
+    Args:
+        wish: One of these.
+        process: The number of this process among those of this machine, each of which is to have a GPU of its own.
+            None: torch's current GPU.
+
     Raises:
-        RuntimeError: ``"cuda"``, and torch can use no GPU.
+        RuntimeError: ``"cuda"``, and torch can use no GPU; or there are GPUs, and none is left for this process.
     """
     import torch
 
-    if wish == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("device: expected a GPU that torch can use, got none")
-    return torch.device("cuda" if wish != "cpu" and torch.cuda.is_available() else "cpu")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wish == "cuda" and not gpus:
+        raise RuntimeError("device: expected a GPU that torch can use, got none; see prime-dali doctor")
+    if wish == "cpu" or not gpus:
+        return torch.device("cpu")
+    if process is None:
+        return torch.device("cuda")
+    if process >= gpus:
+        raise RuntimeError(f"device: expected a GPU for each process of this machine, got {gpus} for {process + 1}")
+    return torch.device("cuda", process)
+
+
+def kernel_device(wish: str) -> str:
+    """``"cpu"`` or ``"cuda"`` for our kernels on NumPy arrays or torch tensors; torch need not be installed.
+
+    Args:
+        wish: One of these, or ``"auto"``.
+
+    Raises:
+        ValueError: ``"cuda"``, and no GPU is usable, or none by this build.
+    """
+    if wish == "cpu":
+        return wish
+    try:
+        import torch
+
+        usable = importlib.import_module("prime_dali.torch_ops").HAS_CUDA and torch.cuda.is_available()
+    except (ImportError, OSError):
+        usable = False
+    if wish == "cuda" and not usable:
+        raise ValueError("device: expected cpu or auto where no GPU is usable, got 'cuda'; see prime-dali doctor")
+    return "cuda" if usable else "cpu"
 
 
 def name(device: torch.device) -> str:

@@ -8,7 +8,7 @@ import errno
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 Report = Callable[[str], None]
@@ -57,6 +57,14 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
         os.close(handle)
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write a file of each name and text into a folder, each as :func:`replacing` does; their paths."""
+    for name, text in texts.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_text(text)
+    return [folder / name for name in texts]
 
 
 def commit(temporary: Path, path: Path) -> None:

@@ -15,6 +15,7 @@ from prime_dali.models import networks
 
 CPU = torch.device("cpu")
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+STATISTICS = PLAIN["mean"], PLAIN["std"]
 WNIDS = ("n01440764", "n01443537", "n01484850", "n01491361")  # the first of ImageNet
 
 

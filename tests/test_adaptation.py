@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from evaluating import CPU, PLAIN, Gray, gray
+from evaluating import CPU, STATISTICS, Gray, gray
 from torch import nn
 
 from prime_dali.evaluation import adaptation, evaluate, image_sets
@@ -81,10 +81,12 @@ def test_counting_with_adaptation() -> None:
     scale.bias.data.fill_(30 / 255)
     network = nn.Sequential(layer, scale, Gray(4))
     images = image_sets.Arrays(brighter, labels)
-    assert evaluate.count(network, image_sets.Arrays(gray(labels), labels), **PLAIN, device=CPU, batch=4).correct == 8
-    assert evaluate.count(network, images, **PLAIN, device=CPU, batch=4).correct == 2
+    assert (
+        evaluate.count(network, image_sets.Arrays(gray(labels), labels), STATISTICS, device=CPU, batch=4).correct == 8
+    )
+    assert evaluate.count(network, images, STATISTICS, device=CPU, batch=4).correct == 2
     adapt = adaptation.Adaptation(0, 8)
-    assert evaluate.count(network, images, **PLAIN, device=CPU, batch=3, adapt=adapt).correct == 8
+    assert evaluate.count(network, images, STATISTICS, device=CPU, batch=3, adapt=adapt).correct == 8
     assert layer.running_mean[0].item() == pytest.approx(30 / 255)
 
 

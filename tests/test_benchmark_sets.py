@@ -11,7 +11,7 @@ import pytest
 import torch
 from evaluating import (
     CPU,
-    PLAIN,
+    STATISTICS,
     WNIDS,
     Gray,
     classifier,
@@ -24,6 +24,7 @@ from evaluating import (
 from PIL import Image
 
 from prime_dali.evaluation import benchmarks, evaluate, image_sets, names
+from prime_dali.evaluation.image_sets import Decoding
 
 
 def test_cifar_c_is_five_blocks_in_order_of_severity(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_class_folders_are_mapped_by_name(tmp_path: Path) -> None:
     part = benchmarks.imagenet_pictures(tmp_path, WNIDS)
     assert part.labels.tolist() == [1, 1, 3, 3]
     assert [images.shape for images, _ in part.batches(3, CPU)] == [(3, 3, 224, 224), (1, 3, 224, 224)]
-    assert evaluate.count(Gray(4), part, **PLAIN, device=CPU, batch=3).correct == 4
+    assert evaluate.count(Gray(4), part, STATISTICS, device=CPU, batch=3).correct == 4
     reverse = benchmarks.imagenet_pictures(tmp_path, WNIDS[::-1])
     assert reverse.labels.tolist() == [2, 2, 0, 0]
 
@@ -162,7 +163,7 @@ def test_imagenet_c(imagenet_c: Path) -> None:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_images_of_imagenet_c_are_not_resized(imagenet_c: Path, workers: int) -> None:
     save_picture(imagenet_c / "fog" / "2" / WNIDS[3] / "big.png", 0, (256, 224))
-    part = benchmarks.imagenet_corrupted(imagenet_c, WNIDS, workers=workers).read("fog", 2)
+    part = benchmarks.imagenet_corrupted(imagenet_c, WNIDS, decoding=Decoding(workers=workers)).read("fog", 2)
     message = rf"^{imagenet_c}/fog/2/{WNIDS[3]}/big\.png: expected 224 x 224 pixels, as this benchmark is not resized, got 256 x 224$"
     with pytest.raises(ValueError, match=message):
         list(part.batches(8, CPU))
@@ -186,7 +187,7 @@ def test_bad_imagenet_c(imagenet_c: Path) -> None:
     with pytest.raises(
         ValueError, match="loader: expected one of 'pillow', 'dali', got 'pilow'; did you mean 'pillow'"
     ):
-        benchmarks.imagenet_pictures(imagenet_c, WNIDS, loader="pilow")
+        Decoding("pilow")
 
 
 def test_dali_reads_the_same(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_dali_reads_the_same(tmp_path: Path) -> None:
     for resize, differs in ((None, 0), (256, 2)):
         read = {}
         for loader in image_sets.LOADERS:
-            part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=resize, loader=loader, workers=1)
+            part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=resize, decoding=Decoding(loader, 1))
             batches = list(part.batches(2, CPU))
             assert [len(images) for images, _ in batches] == [2, 2, 1]
             assert torch.cat([labels for _, labels in batches]).tolist() == [0, 0, 0, 1, 1]
@@ -212,12 +213,14 @@ def test_dali_reads_the_same(tmp_path: Path) -> None:
     noise.save(tmp_path / WNIDS[0] / "turned.jpg", exif=exif, quality=95)
     seen = []
     for loader in image_sets.LOADERS:
-        part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=None, loader=loader).subset(np.array([3]))
+        part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=None, decoding=Decoding(loader)).subset(
+            np.array([3])
+        )
         seen += [images.int() for images, _ in part.batches(1, CPU)]
     assert (seen[0] - seen[1]).abs().max() <= 3
     assert (seen[0].float().mean((0, 1)) - torch.tensor(np.asarray(noise).mean(2)).rot90(-1)).abs().mean() < 6
     save_picture(tmp_path / WNIDS[0] / "big.png", 0, (225, 224))
-    part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=None, loader="dali", workers=1)
+    part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=None, decoding=Decoding("dali", 1))
     with pytest.raises(ValueError, match=r"big\.png: expected 224 x 224 pixels"):
         list(part.batches(2, CPU))
 

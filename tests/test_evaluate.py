@@ -13,6 +13,7 @@ from conftest import CUDA
 from evaluating import (
     CPU,
     PLAIN,
+    STATISTICS,
     WNIDS,
     Gray,
     gray,
@@ -57,8 +58,8 @@ def test_a_masked_set_has_only_its_own_answers() -> None:
     images, labels = gray([1, 3, 6]), np.array([0, 4, 6])  # without a mask the first two are wrong
     plain = image_sets.Arrays(images, labels)
     masked = image_sets.Arrays(images, labels, masked=True)
-    assert evaluate.count(Gray(10), plain, **PLAIN, device=CPU, batch=2).correct == 1
-    assert evaluate.count(Gray(10), masked, **PLAIN, device=CPU, batch=2).correct == 3
+    assert evaluate.count(Gray(10), plain, STATISTICS, device=CPU, batch=2).correct == 1
+    assert evaluate.count(Gray(10), masked, STATISTICS, device=CPU, batch=2).correct == 3
 
 
 def test_bad_labels_and_logits() -> None:

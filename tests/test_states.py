@@ -226,7 +226,9 @@ def test_a_worker_of_a_data_loader_that_dies(command: str, tmp_path: Path, monke
     dataset = image_sets._Files if command == "evaluate" else samples._Pairs
     monkeypatch.setattr(dataset, "__getitem__", lambda self, number: os.kill(os.getpid(), signal.SIGKILL))
     if command == "evaluate":
-        batches = image_sets.Pictures(files, np.zeros(4, np.int64), 32, None, workers=1).batches(2, torch.device("cpu"))
+        batches = image_sets.Pictures(files, np.zeros(4, np.int64), 32, None, image_sets.Decoding(workers=1)).batches(
+            2, torch.device("cpu")
+        )
     else:
         images = samples.Photos([Path(file) for file in files], None)
         batches = samples.pairs(samples.Corruptions.of(images, None, [1], 0, None), range(4), 1)

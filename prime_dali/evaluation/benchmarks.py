@@ -15,7 +15,7 @@ from .._states import Kind, read_array
 from ..data import cifar
 from ..data.folders import classes as class_folders
 from ..data.folders import find
-from .image_sets import LOADERS, Arrays, Pictures
+from .image_sets import Arrays, Decoding, Pictures
 from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
 SIDE = 224  # pixels, of all images of ImageNet-C and ImageNet-C-bar
@@ -147,31 +147,28 @@ def imagenet_pictures(
     resize: int | None = 256,
     masked: bool = False,
     subset: bool = False,
-    workers: int = 0,
-    loader: str = "pillow",
+    decoding: Decoding = Decoding(),
 ) -> Pictures:
     """Pictures in class folders: ImageNet, ImageNet-R, Stylized ImageNet, or one severity of ImageNet-C.
 
     Args:
         folder: Holds ``<class>/*``. Classes without a folder are ``lacking``, unless the set is ``masked``.
         classes: Of the network, in the order of its logits. Folders are mapped by name, never by position.
-        size, resize, masked, workers, loader: As :class:`Pictures` has them.
+        size, resize, masked, decoding: As :class:`Pictures` has them.
         subset: Leave class folders out that the network does not know, such as 900 of ImageNet's for a network of
             ImageNet-100.
 
     Raises:
         FileNotFoundError: No folder, no class folders, or one without pictures.
-        ValueError: A class folder that the network does not know, and not ``subset``; an unknown loader.
+        ValueError: A class folder that the network does not know, and not ``subset``.
     """
-    if loader not in LOADERS:
-        raise ValueError(_arguments.unknown("loader", loader, LOADERS))
     folder = Path(folder)
     there = _class_folders(folder, classes, subset)
     pairs = [(str(file), label) for name, label in there.items() for file in find([folder / name])]
     files, labels = zip(*pairs, strict=True)
     absent = "" if masked else _absent_classes(there, classes)
     lacking = (absent,) if absent else ()
-    return Pictures(files, np.array(labels, np.int64), size, resize, workers, loader, masked, lacking)
+    return Pictures(files, np.array(labels, np.int64), size, resize, decoding, masked, lacking)
 
 
 def imagenet_corrupted(
@@ -180,14 +177,13 @@ def imagenet_corrupted(
     *,
     c_bar: bool = False,
     subset: bool = False,
-    workers: int = 0,
-    loader: str = "pillow",
+    decoding: Decoding = Decoding(),
 ) -> Corrupted:
     """ImageNet-C or ImageNet-C-bar: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, neither resized nor cropped.
 
     Args:
         folder: Of the benchmark.
-        classes, subset, workers, loader: As for :func:`imagenet_pictures`.
+        classes, subset, decoding: As for :func:`imagenet_pictures`.
         c_bar: All corruptions that are there count, in alphabetical order; there should be ten.
 
     Raises:
@@ -210,9 +206,8 @@ def imagenet_corrupted(
                 incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
-        return imagenet_pictures(
-            folder / corruption / str(severity), classes, resize=None, subset=subset, workers=workers, loader=loader
-        )
+        part = folder / corruption / str(severity)
+        return imagenet_pictures(part, classes, resize=None, subset=subset, decoding=decoding)
 
     made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
     lacking = _not_ten(names, c_bar)

@@ -51,14 +51,17 @@ def accuracy(
     Raises:
         ValueError: No images, labels that are no places among the logits, or logits that are not finite.
     """
-    return count(network, image_sets.Arrays(images, labels), mean, std, torch.device(device), batch).accuracy
+    return count(network, image_sets.Arrays(images, labels), (mean, std), torch.device(device), batch).accuracy
+
+
+Statistics = tuple[Sequence[float], Sequence[float]]
+"""Mean and standard deviation per channel, on the [0, 1] scale."""
 
 
 def count(
     network: nn.Module,
     images: image_sets.ImageSet,
-    mean: Sequence[float],
-    std: Sequence[float],
+    statistics: Statistics,
     device: torch.device,
     batch: int,
     adapt: adaptation.Adaptation | None = None,
@@ -67,8 +70,9 @@ def count(
     """How many of ``images`` the network gets right; in bfloat16 autocast on a GPU, in float32 on the CPU.
 
     Args:
-        network, mean, std, device, batch: As for :func:`accuracy`.
+        network, device, batch: As for :func:`accuracy`.
         images: The set. Where it is ``masked``, only classes among its labels can be answers.
+        statistics: What images are normalised by.
         adapt: Adapt batch norm to images of this set before.
         name: Of the set: in messages, and for the draw of those images.
 
@@ -77,15 +81,12 @@ def count(
     """
     if not len(images.labels):
         raise ValueError(f"{name}: expected images, got none")
-    mean_, std_ = (torch.tensor(values, device=device).reshape(1, 3, 1, 1) for values in (mean, std))
+    mean, std = (torch.tensor(values, device=device).reshape(1, 3, 1, 1) for values in statistics)
 
     def normalised(pixels: torch.Tensor) -> torch.Tensor:
         floats = pixels.to(torch.float32, memory_format=torch.channels_last)
-        return floats.div_(255).sub_(mean_).div_(std_)
+        return floats.div_(255).sub_(mean).div_(std)
 
-    present = torch.from_numpy(np.unique(images.labels)).to(device)
-    right = torch.zeros((), dtype=torch.int64, device=device)
-    finite = torch.ones((), dtype=torch.bool, device=device)
     with _evaluating(network, device):
         blended: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if adapt is not None:
@@ -93,21 +94,32 @@ def count(
             ((samples, _),) = drawn.batches(adapt.samples, device)
             blended = adaptation.adapted(network, normalised(samples), adapt.prior)
         with blended:
-            for pixels, labels in images.batches(batch, device):
-                logits = network(normalised(pixels)).float()
-                if images.labels.min() < 0 or images.labels.max() >= logits.shape[1]:
-                    raise ValueError(
-                        f"{name}: expected labels 0 to {logits.shape[1] - 1}, as many as logits, "
-                        f"got {images.labels.min()} to {images.labels.max()}"
-                    )
-                finite &= logits.isfinite().all()
-                if images.masked:
-                    right += (present[logits[:, present].argmax(1)] == labels).sum()
-                else:
-                    right += (logits.argmax(1) == labels).sum()
+            logits = ((network(normalised(pixels)).float(), labels) for pixels, labels in images.batches(batch, device))
+            right = _right(logits, images, device, name)
+    return Count(right, len(images.labels))
+
+
+def _right(
+    batches: Iterable[tuple[torch.Tensor, torch.Tensor]], images: image_sets.ImageSet, device: torch.device, name: str
+) -> int:
+    """How many rows of logits, with their labels, are right; ValueError for some that no network should give."""
+    present = torch.from_numpy(np.unique(images.labels)).to(device)
+    right = torch.zeros((), dtype=torch.int64, device=device)
+    finite = torch.ones((), dtype=torch.bool, device=device)
+    for logits, labels in batches:
+        if images.labels.min() < 0 or images.labels.max() >= logits.shape[1]:
+            raise ValueError(
+                f"{name}: expected labels 0 to {logits.shape[1] - 1}, as many as logits, "
+                f"got {images.labels.min()} to {images.labels.max()}"
+            )
+        finite &= logits.isfinite().all()
+        if images.masked:
+            right += (present[logits[:, present].argmax(1)] == labels).sum()
+        else:
+            right += (logits.argmax(1) == labels).sum()
     if not finite:
         raise ValueError(f"{name}: expected finite logits, got others; are the weights those of a diverged training?")
-    return Count(int(right), len(images.labels))
+    return int(right)
 
 
 def run(
@@ -142,7 +154,7 @@ def run(
         what = sets[name]
         label = name if corruption is None else f"{corruption} {severity}"
         images = what.read(corruption, severity) if isinstance(what, benchmarks.Corrupted) else what
-        found = count(classifier.network, images, classifier.mean, classifier.std, device, batch, adapt, label)
+        found = count(classifier.network, images, (classifier.mean, classifier.std), device, batch, adapt, label)
         if corruption is None:
             counts[name] = found
         else:
@@ -282,7 +294,8 @@ def _imagenet_sets(
     folders: Mapping[str, Path], classifier: networks.Classifier, options: argparse.Namespace
 ) -> tuple[Sets, str | None]:
     classes = classifier.classes or benchmarks.imagenet_classes(classifier.num_classes, options.clean)
-    reading: dict[str, Any] = {"subset": options.subset, "workers": options.workers, "loader": options.loader}
+    decoding = image_sets.Decoding(options.loader, options.workers)
+    reading: dict[str, Any] = {"subset": options.subset, "decoding": decoding}
     sets: dict[str, image_sets.ImageSet | benchmarks.Corrupted] = {}
     for name, folder in folders.items():
         if name in ("imagenet-c", "imagenet-c-bar"):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
+from .. import _arguments
 from ..data.folders import shown
 from ..data.pictures import PhotoError, dimensions, open_picture
 
@@ -77,6 +78,25 @@ class Arrays:
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """What decodes pictures.
+
+    Raises:
+        ValueError: An unknown loader.
+    """
+
+    loader: str = "pillow"
+    """``"pillow"``: decoded and resized by Pillow, in processes; the same values everywhere, and what published numbers
+    come from. ``"dali"``: by DALI, on the GPU if ``device`` is one. Images that are not resized are the same to the bit
+    on the CPU; windows of resized ones are not rounded to whole pixels, and a GPU decodes to slightly other values."""
+    workers: int = 0
+    """Processes, or threads of DALI. 0: this process, or as many threads as DALI may use."""
+
+    def __post_init__(self) -> None:
+        _arguments.one_of("loader", self.loader, LOADERS)
+
+
+@dataclass(frozen=True)
 class Pictures:
     """Picture files."""
 
@@ -86,19 +106,16 @@ class Pictures:
     """Side of the images, pixels."""
     resize: int | None
     """Shorter side after resizing, before the centre is cropped. None: files must be ``size`` x ``size`` already."""
-    workers: int = 0
-    loader: str = "pillow"
-    """``"pillow"``: decoded and resized by Pillow, in processes; the same values everywhere, and what published numbers
-    come from. ``"dali"``: by DALI, on the GPU if ``device`` is one. Images that are not resized are the same to the bit
-    on the CPU; windows of resized ones are not rounded to whole pixels, and a GPU decodes to slightly other values."""
+    decoding: Decoding = Decoding()
     masked: bool = False
     lacking: tuple[str, ...] = ()
 
     def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
-        if self.loader == "dali":
+        if self.decoding.loader == "dali":
             yield from self._dali(size, device)
             return
-        loader = DataLoader(_Files(self), batch_size=size, num_workers=self.workers, pin_memory=device.type == "cuda")
+        workers, cuda = self.decoding.workers, device.type == "cuda"
+        loader = DataLoader(_Files(self), batch_size=size, num_workers=workers, pin_memory=cuda)
         for images, labels, errors in loader:
             for error in filter(None, errors):
                 raise ValueError(error)
@@ -111,17 +128,16 @@ class Pictures:
         from ..dali import CenterCrop, Execution, Loader, Output, Reader, val_pipeline
         from ..dali.operator import types
 
+        workers, kind = self.decoding.workers, "gpu" if device.type == "cuda" else "cpu"
         if self.resize is None:
-            with ThreadPoolExecutor(max(self.workers, 1)) as pool:
+            with ThreadPoolExecutor(max(workers, 1)) as pool:
                 for file, found in zip(self.files, pool.map(dimensions, self.files), strict=True):
                     _check_size(file, found, self.size)
         pipeline = val_pipeline(
             Reader(files=self.files, labels=self.labels.tolist(), shard_id=0, num_shards=1), batch_size=size,
             crop=CenterCrop(self.size, resize=self.resize or self.size),
             output=Output(mean=None, std=None, dtype=types.UINT8),
-            execution=Execution(
-                "gpu" if device.type == "cuda" else "cpu", device_id=device.index, num_threads=self.workers or None
-            ),
+            execution=Execution(kind, device_id=device.index, num_threads=workers or None),
         )  # fmt: skip
         for batch in Loader(pipeline):
             assert isinstance(batch.images, torch.Tensor)

@@ -18,7 +18,7 @@ import torch
 import torchvision
 
 from .. import __version__
-from .._files import replacing
+from .._files import replacing, write_texts
 from ..models import networks
 from . import adaptation, benchmarks, image_sets, reported, scores
 from .names import SEVERITIES
@@ -142,13 +142,11 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
         "results.csv": _csv(results),
         "results.md": markdown(results) + "\n",
     }
-    for name, text in texts.items():
-        with replacing(folder / name) as temporary:
-            temporary.write_text(text)
+    paths = write_texts(folder, texts)
     pictures = [folder / f"{name}.png" for name, content in results["sets"].items() if "scores" in content]
     for path in pictures:
         _bars(results, path.stem, path)
-    return [*(folder / name for name in texts), *pictures]
+    return [*paths, *pictures]
 
 
 def _csv(results: Mapping[str, Any]) -> str:

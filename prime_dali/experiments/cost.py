@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .. import __version__, _arguments
-from .._files import replacing
+from .._files import replacing, write_texts
 from ..evaluation import report, reported
 from ..training.config import TrainConfig
 from ..training.ranks import Ranks
@@ -243,10 +243,7 @@ def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Pat
     writer.writerow(["method", *next(iter(numbers.values())), "error"])
     writer.writerows([cost.method, *numbers[cost.method].values(), cost.error] for cost in costs)
     texts = {"md": markdown(facts, costs), "csv": out.getvalue(), "json": json.dumps(content, indent=1) + "\n"}
-    paths = [folder / f"cost.{suffix}" for suffix in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        with replacing(path) as aside:
-            aside.write_text(text)
+    paths = write_texts(folder, {f"cost.{suffix}": text for suffix, text in texts.items()})
     if any(own["over standard"] for own in numbers.values()):
         paths.append(_picture(folder / "cost.png", numbers))
     return paths

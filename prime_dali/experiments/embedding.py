@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._files import replacing
+from .._files import replacing, write_texts
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
@@ -196,12 +196,10 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
             for label, point in [("clean", clean), *enumerate(points)]:
                 writer.writerow([name, image["image"], image["class"], label, *point])
     texts = {"embedding.json": json.dumps(results, indent=1) + "\n", "embedding.csv": rows.getvalue()}
-    for file, text in texts.items():
-        with replacing(folder / file) as temporary:
-            temporary.write_text(text)
+    paths = write_texts(folder, texts)
     with replacing(folder / "embedding.png") as temporary:
         _picture(results, temporary)
-    return [folder / file for file in (*texts, "embedding.png")]
+    return [*paths, folder / "embedding.png"]
 
 
 def _picture(results: Mapping[str, Any], path: Path) -> None:

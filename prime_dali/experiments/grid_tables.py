@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from .._files import replacing
+from .._files import replacing, write_texts
 from ..evaluation import report, reported
 from ..evaluation.names import GROUPS
 from . import grid_file
@@ -233,15 +233,8 @@ def write(folder: Path, name: str, notes: Sequence[str], table: Sequence[Row], t
         "format": "prime-dali-grid", "version": 1, "analysis": name, "prime-dali": __version__, "notes": list(notes),
         "rows": plain,
     }  # fmt: skip
-    texts = {
-        "md": text,
-        "csv": _csv(table),
-        "json": json.dumps(content, indent=1) + "\n",
-    }
-    for suffix, text in texts.items():
-        with replacing(folder / f"{name}.{suffix}") as aside:
-            aside.write_text(text)
-    return [folder / f"{name}.{suffix}" for suffix in texts]
+    texts = {"md": text, "csv": _csv(table), "json": json.dumps(content, indent=1) + "\n"}
+    return write_texts(folder, {f"{name}.{suffix}": own for suffix, own in texts.items()})
 
 
 def _csv(table: Sequence[Row]) -> str:

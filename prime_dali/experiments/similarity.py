@@ -19,6 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,19 @@ def measure(
         yield torch.stack(rows).cpu().numpy().reshape(shape)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What is to be measured."""
+
+    corrupted: samples.Corruptions
+    numbers: list[int]
+    """Of the images that were drawn."""
+    network: features.Features
+    methods: dict[str, samples.Draw | None]
+    settings: dict[str, Any]
+    """All that the distances follow from."""
+
+
 def run(options: argparse.Namespace) -> None:
     """Measure as the options say, print the table and write everything.
 
@@ -129,6 +143,30 @@ def run(options: argparse.Namespace) -> None:
         TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
             message names it.
     """
+    work = _prepared(options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    distances, images = _distances(work, options)
+    seconds = time.perf_counter() - start
+    cost = _cost(work, options, images, seconds)
+    results = {
+        "format": "prime-dali-similarity", "version": 1, **features.environment(work.network.device),
+        "source": str(options.photos or " ".join(options.cifar)), **work.settings, "cost": cost,
+        "measured": {
+            name: similarity_report.statistics(distances[:, place], work.corrupted.names, work.corrupted.severities)
+            for place, name in enumerate(work.methods)
+        },
+        "reported": similarity_report.reported(),
+    }  # fmt: skip
+    print(similarity_report.markdown(results))
+    for path in similarity_report.write(results, options.out):
+        print(f"wrote {path}")
+    each = f" ({seconds / images:.2f} s an image)" if images else ""
+    print(f"{images} images, {cost['network_inputs']:,} inputs of the network in {seconds:.1f} s{each}")
+
+
+def _prepared(options: argparse.Namespace) -> _Work:
+    """Images, network and methods of the options, checked."""
     names = samples.checked(options, ("images", "samples", "batch"), METHODS)
     images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
     corrupted = samples.Corruptions.of(
@@ -150,22 +188,26 @@ def run(options: argparse.Namespace) -> None:
         "methods": names, "corruptions": list(corrupted.names), "severities": list(corrupted.severities),
         "kind": images.kind, "corrupted": _origin(options.corrupted, images), "backbone": network.about(),
     }  # fmt: skip
+    return _Work(corrupted, numbers, network, methods, settings)
 
-    options.out.mkdir(parents=True, exist_ok=True)
-    shape = (len(numbers), len(names), len(corrupted.names), len(corrupted.severities))
-    distances = _resume(options.out / DISTANCES, settings, shape)
+
+def _distances(work: _Work, options: argparse.Namespace) -> tuple[NDArray[np.float64], int]:
+    """Distances ``[images, methods, corruptions, severities]``, kept as they come, and how many images are new."""
+    file, numbers = options.out / DISTANCES, work.numbers
+    shape = (len(numbers), len(work.methods), len(work.corrupted.names), len(work.corrupted.severities))
+    distances = _resume(file, work.settings, shape)
     missing = [place for place in range(len(numbers)) if np.isnan(distances[place]).any()]
-    start = saved = time.perf_counter()
+    saved = time.perf_counter()
     print(
         facts({
             "data": options.photos or " ".join(options.cifar), "images": f"{len(numbers):,}, {options.samples} samples "
-            f"of each by {', '.join(names)}", "corrupted": settings["corrupted"],
-            "network": f"{network.classifier.name}, {network.layer}",
-            "device": f"{_devices.name(network.device)}, {options.workers} workers", "out": options.out,
+            f"of each by {', '.join(work.methods)}", "corrupted": work.settings["corrupted"],
+            "network": f"{work.network.classifier.name}, {work.network.layer}",
+            "device": f"{_devices.name(work.network.device)}, {options.workers} workers", "out": options.out,
         }), file=sys.stderr, flush=True,
     )  # fmt: skip
     found = measure(
-        network, corrupted, [numbers[place] for place in missing], methods, options.samples,
+        work.network, work.corrupted, [numbers[place] for place in missing], work.methods, options.samples,
         batch=options.batch, workers=options.workers,
     )  # fmt: skip
     try:
@@ -174,34 +216,25 @@ def run(options: argparse.Namespace) -> None:
                 distances[place] = values
                 bar.update()
                 if time.perf_counter() - saved > _SAVE_EVERY:
-                    _save(options.out / DISTANCES, settings, distances)
+                    _save(file, work.settings, distances)
                     saved = time.perf_counter()
     finally:
-        _save(options.out / DISTANCES, settings, distances)
+        _save(file, work.settings, distances)
+    return distances, len(missing)
 
-    augmented = sum(draw is not None for draw in methods.values())
-    passes = distances.shape[2] * distances.shape[3] + augmented * options.samples + (CLEAN in methods)
-    seconds = time.perf_counter() - start
+
+def _cost(work: _Work, options: argparse.Namespace, images: int, seconds: float) -> dict[str, Any]:
+    """What measuring ``images`` images took."""
+    augmented = sum(draw is not None for draw in work.methods.values())
+    parts = len(work.corrupted.names) * len(work.corrupted.severities)
+    passes = parts + augmented * options.samples + (CLEAN in work.methods)
     cost = {
-        "images": len(missing), "seconds": round(seconds, 2), "network_inputs": passes * len(missing),
+        "images": images, "seconds": round(seconds, 2), "network_inputs": passes * images,
         "batch": options.batch, "workers": options.workers,
     }  # fmt: skip
-    if network.device.type == "cuda":
-        cost["peak_memory_bytes"] = torch.cuda.max_memory_allocated(network.device)
-    results = {
-        "format": "prime-dali-similarity", "version": 1, **features.environment(network.device),
-        "source": str(options.photos or " ".join(options.cifar)), **settings, "cost": cost,
-        "measured": {
-            name: similarity_report.statistics(distances[:, place], corrupted.names, corrupted.severities)
-            for place, name in enumerate(names)
-        },
-        "reported": similarity_report.reported(),
-    }  # fmt: skip
-    print(similarity_report.markdown(results))
-    for path in similarity_report.write(results, options.out):
-        print(f"wrote {path}")
-    each = f" ({seconds / len(missing):.2f} s an image)" if missing else ""
-    print(f"{len(missing)} images, {cost['network_inputs']:,} inputs of the network in {seconds:.1f} s{each}")
+    if work.network.device.type == "cuda":
+        cost["peak_memory_bytes"] = torch.cuda.max_memory_allocated(work.network.device)
+    return cost
 
 
 def _origin(folder: Path | None, images: samples.Images) -> str:

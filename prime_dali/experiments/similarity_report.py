@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import replacing
+from .._files import replacing, write_texts
 from ..evaluation import report
 from ..evaluation.reported import SOURCE
 from .samples import AUGMENTATIONS
@@ -71,12 +71,10 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
         "results.csv": _csv(results),
         "results.md": markdown(results) + "\n",
     }
-    for name, text in texts.items():
-        with replacing(folder / name) as temporary:
-            temporary.write_text(text)
+    paths = write_texts(folder, texts)
     with replacing(folder / "results.png") as temporary:
         _picture(results, temporary)
-    return [folder / name for name in (*texts, "results.png")]
+    return [*paths, folder / "results.png"]
 
 
 def _csv(results: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _command
+from .. import _arguments, _command, _devices
 from .._command import Parser
 from .._files import replacing
 from ..config import PrimeConfig
@@ -119,30 +119,13 @@ def _checked(settings: Settings) -> Settings:
         raise FileNotFoundError(f"{source}: expected a folder of images, found none")
     if destination.is_relative_to(source) or source.is_relative_to(destination):
         raise ValueError(f"destination: expected a folder beside the source {source}, got {destination}")
-    device, workers = _device(settings.device), settings.workers
+    device, workers = _devices.kernel_device(settings.device), settings.workers
     if workers is None:
         cores = len(os.sched_getaffinity(0))
         workers = min(cores, 16) if device == "cuda" and settings.cifar is None else cores
     return dataclasses.replace(
         settings, source=source, destination=destination, quality=quality, device=device, workers=workers
     )
-
-
-def _device(name: str) -> str:
-    """``cpu`` or ``cuda``."""
-    if name == "cpu":
-        return name
-    try:
-        import torch
-
-        from .. import torch_ops
-
-        usable = torch_ops.HAS_CUDA and torch.cuda.is_available()
-    except (ImportError, OSError):
-        usable = False
-    if name == "cuda" and not usable:
-        raise ValueError("device: expected cpu or auto where no GPU is usable, got 'cuda'; see prime-dali doctor")
-    return "cuda" if usable else "cpu"
 
 
 # One picture again.
@@ -224,7 +207,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
         config = PrimeConfig(**manifest["config"])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{made.folder / jobs.MANIFEST}: config: expected a PrimeConfig ({error})") from error
-    device = _device(manifest["device"])
+    device = _devices.kernel_device(manifest["device"])
     return _copies.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from .. import _devices
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -28,12 +30,7 @@ class Ranks:
             RuntimeError: ``"cuda"``, and there is no GPU for this process.
         """
         rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
-        gpus = torch.cuda.device_count()
-        if wish == "cuda" and gpus == 0:
-            raise RuntimeError("device: expected a GPU for cuda, but torch finds none (try prime-dali doctor)")
-        if wish != "cpu" and 0 < gpus <= local:
-            raise RuntimeError(f"device: expected a GPU for each process of this machine, got {gpus} for {local + 1}")
-        device = torch.device("cuda", local) if gpus and wish != "cpu" else torch.device("cpu")
+        device = _devices.torch_device(wish, local)
         if device.type == "cuda":
             torch.cuda.set_device(device)
         if world > 1:

@@ -1,0 +1,58 @@
+"""The size of files and of parameter lists: what a reader can take in at once."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LINES, PARAMETERS = 400, 7
+SOURCES = {".py", ".pyi", ".h", ".cuh", ".cpp", ".cu"}
+FOLDERS = ("prime_dali", "csrc", "tests", "benchmarks", "examples", "tools")
+# Functions of the package that take more, and why.
+MORE = {
+    "prime_dali.arrays.apply": "what prime_dali.apply takes, and layouts and threads as torch has them elsewhere",
+    "prime_dali.arrays._apply_arguments": "what the compiled core is told",
+    "prime_dali.dali.operator.prime": "the keywords of the operator fn.prime.augment, in whose place it stands",
+    "prime_dali.evaluation.distortions.snow": "a row of the published table of severities",
+    "prime_dali.evaluation.distortions.spatter": "a row of the published table of severities",
+    "prime_dali.torch_ops._apply_fake": "the operator prime_dali::apply, whose shapes it says",
+    "prime_dali.torch_ops.apply_batch": "what prime_dali.apply takes, for its callers",
+    "prime_dali.training.augmix.AugMix.__init__": "the keywords of PRIME, in whose place it stands, and its own three",
+}
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    given = function.args
+    names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if a]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def functions(node: ast.AST, inside: str) -> dict[str, int]:
+    """How many parameters each function has, by full name; those within functions too."""
+    found = {}
+    for child in ast.iter_child_nodes(node):
+        name = f"{inside}.{child.name}" if isinstance(child, (ast.FunctionDef, ast.ClassDef)) else inside
+        if isinstance(child, ast.FunctionDef):
+            found[name] = len(parameters(child))
+        found |= functions(child, name)
+    return found
+
+
+def test_no_file_is_long() -> None:
+    files = [ROOT / "setup.py", *(p for folder in FOLDERS for p in (ROOT / folder).rglob("*") if p.suffix in SOURCES)]
+    lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files}
+    assert len(lines) > 150
+    assert {name: count for name, count in lines.items() if count > LINES} == {}
+
+
+def test_no_function_takes_many_parameters_without_a_reason() -> None:
+    """What belongs together is given together, as a dataclass that is checked where it is made."""
+    package = ROOT / "prime_dali"
+    found: dict[str, int] = {}
+    for path in package.rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found |= functions(ast.parse(path.read_text()), module)
+    many = {name for name, count in found.items() if count > PARAMETERS}
+    assert many - MORE.keys() == set(), "group them, or say in MORE why not"
+    assert MORE.keys() - many == set(), "these take few by now: take them out of MORE"
