@@ -252,7 +252,7 @@ def test_a_full_disk(source: Path, tmp_path: Path) -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert done.returncode == 1
-    assert f"File too large: '{out / 'cat' / 'big-0.png'}'" in done.stderr
+    assert f"{out / 'cat' / 'big-0.png'}: file too large" in done.stderr
     assert not (out / "cat" / "big-0.png").exists()
     assert not (out / ".unfinished").exists()
     subprocess.run(command, capture_output=True, check=True)
@@ -449,7 +449,7 @@ def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     for out in (source, source / "out", tmp_path):
         refused(f"destination: expected a folder beside the source {source}", out=out)
     (tmp_path / "file").touch()
-    refused(f"File exists: '{tmp_path / 'file'}'", out=tmp_path / "file")
+    refused(f"{tmp_path / 'file'}: expected a folder, got a file", out=tmp_path / "file")
     refused(f"Not a directory: '{tmp_path / 'file' / 'out'}'", out=tmp_path / "file" / "out")
     assert files(source) == before
 
