@@ -97,7 +97,7 @@ MISTAKES = [
     ("analyze ablation --out o --set data=photos epohcs=3", 1, "prime-dali analyze ablation: none: epohcs: expected a setting of prime-dali train, found no such one; did you mean 'epochs'?"),
     ("analyze methods --out o --set data=photos --evaluate cifar-c=photos bacth=3", 1, "got 'bacth'; did you mean 'batch'?"),
     ("analyze cost --out o --methods prim", 2, "got 'prim'; did you mean 'prime'?"),
-    ("analyze similarity photos --out o --backbone last.pt --methods prme", 1, "got 'prme'; did you mean 'prime'?"),
+    ("analyze similarity photos --out o --backbone last.pt --methods prme", 1, "prime-dali analyze similarity: --methods: expected one of 'clean', 'augmix-no-mix', 'prime-no-mix', 'augmix', 'prime', got 'prme'; did you mean 'prime'?"),
     ("build-dali-plugin --forse", 2, "prime-dali build-dali-plugin: --forse: no such option; did you mean --force?"),
     ("build-dali-plugin --force=1", 2, "prime-dali build-dali-plugin: --force: expected no value, got '1'"),
 ]  # fmt: skip
