@@ -87,7 +87,9 @@ class Parser(argparse.ArgumentParser):
         """A message about an argument of a function, about the option that it came from."""
         argument, colon, rest = message.partition(": ")
         option = f"--{argument.replace('_', '-')}"
-        return f"{option}{colon}{rest}" if option in self._option_string_actions else message
+        # What is wrong with one of several, as of --methods, is about a method.
+        known = [name for name in (option, f"{option}s") if name in self._option_string_actions]
+        return f"{known[0]}{colon}{rest}" if known else message
 
     def error(self, message: str) -> NoReturn:
         """Print the mistake and where help is; exit with status 2."""

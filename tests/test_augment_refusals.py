@@ -89,7 +89,7 @@ def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     for out in (source, source / "out", tmp_path):
         refused(f"destination: expected a folder beside the source {source}", out=out)
     (tmp_path / "file").touch()
-    refused(f"File exists: '{tmp_path / 'file'}'", out=tmp_path / "file")
+    refused(f"{tmp_path / 'file'}: expected a folder, got a file", out=tmp_path / "file")
     refused(f"Not a directory: '{tmp_path / 'file' / 'out'}'", out=tmp_path / "file" / "out")
     assert files(source) == before
 

@@ -6,12 +6,15 @@ import argparse
 import ast
 import importlib
 import io
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +97,7 @@ MISTAKES = [
     ("analyze ablation --out o --set data=photos epohcs=3", 1, "prime-dali analyze ablation: none: epohcs: expected a setting of prime-dali train, found no such one; did you mean 'epochs'?"),
     ("analyze methods --out o --set data=photos --evaluate cifar-c=photos bacth=3", 1, "got 'bacth'; did you mean 'batch'?"),
     ("analyze cost --out o --methods prim", 2, "got 'prim'; did you mean 'prime'?"),
-    ("analyze similarity photos --out o --backbone last.pt --methods prme", 1, "got 'prme'; did you mean 'prime'?"),
+    ("analyze similarity photos --out o --backbone last.pt --methods prme", 1, "prime-dali analyze similarity: --methods: expected one of 'clean', 'augmix-no-mix', 'prime-no-mix', 'augmix', 'prime', got 'prme'; did you mean 'prime'?"),
     ("build-dali-plugin --forse", 2, "prime-dali build-dali-plugin: --forse: no such option; did you mean --force?"),
     ("build-dali-plugin --force=1", 2, "prime-dali build-dali-plugin: --force: expected no value, got '1'"),
 ]  # fmt: skip
@@ -350,3 +353,35 @@ def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
     epochs = re.findall(r"right; ([\d.]+) s an epoch", said)
     assert len(epochs) == 2
     assert all(float(seconds) < 900 for seconds in epochs)
+
+
+def test_a_grid_passes_ctrl_c_on_and_a_second_one_kills(capfd: pytest.CaptureFixture) -> None:
+    from prime_dali.experiments import grids
+
+    program = "import signal, sys, time; signal.signal(signal.SIGINT, {}); print('ready', flush=True); time.sleep(60)"
+    for heard, expected in (("lambda *_: sys.exit(130)", 130), ("signal.SIG_IGN", -signal.SIGKILL)):
+        with grids.Children() as children, ThreadPoolExecutor(1) as pool:
+            running = pool.submit(children._follow, "run", [sys.executable, "-c", program.format(heard)])
+            wait_for(lambda: "run: ready" in capfd.readouterr().out)
+            os.kill(os.getpid(), signal.SIGINT)
+            if expected < 0:
+                with pytest.raises(KeyboardInterrupt):
+                    os.kill(os.getpid(), signal.SIGINT)
+            assert running.result(20)[1] == expected
+            with pytest.raises(SystemExit, match="130"):
+                children.call("run", "train")  # none begins any more
+
+
+def test_analyses_take_data_and_device_as_other_commands_do(tmp_path: Path) -> None:
+    from prime_dali.experiments import ablation, command, grid_file, grids
+
+    words = ["--out", str(tmp_path), "--data", "d", "--device", "cpu", "--set", "epochs=3", "--evaluate", "cifar-c=c"]
+    grid = grids.read_grid(ablation.ANALYSIS, command.parser("ablation").parse_args(words), {})
+    assert (grid.base["data"], grid.base["device"], grid.base["epochs"], grid.evaluate["device"]) == (
+        "d",
+        "cpu",
+        3,
+        "cpu",
+    )
+    options = command.parser("cost").parse_args(["--out", "o", "--data", "d", "--set", "data=e"])
+    assert grid_file.given(options) == {"data": "e"}

@@ -97,7 +97,7 @@ def test_refuses_other_settings(source: Path, tmp_path: Path, capsys: pytest.Cap
     for change, message in (
         (["--seed", "1"], "made with other settings: seed: expected 0, got 1"),
         (["--severities", "5", "1"], "severities: expected [1, 2, 3, 4, 5], got [1, 5]"),
-        (["--set", "c-bar", "--only", "lines"], "benchmark: expected CIFAR-10-C, got CIFAR-10-C-bar"),
+        (["--benchmark", "c-bar", "--only", "lines"], "benchmark: expected CIFAR-10-C, got CIFAR-10-C-bar"),
     ):
         capsys.readouterr()
         assert cli.main([*command, *change]) == 1
@@ -135,8 +135,8 @@ def test_one_run_at_a_time(source: Path, tmp_path: Path) -> None:
     (["--only", "lines"], "got 'lines'"),
     (["--severities", "6"], "severity: expected 1 to 5, got 6"),
     (["--seed", "-1"], "seed: expected 0 to"),
-    (["--set", "c-bar", "--extra"], "extra: expected only with the set c"),
-    (["--on-error", "skip"], "on_error: expected 'fail' for CIFAR"),
+    (["--benchmark", "c-bar", "--extra"], "extra: expected only with the benchmark c"),
+    (["--on-error", "skip"], "--on-error: expected 'fail' for CIFAR"),
 ])  # fmt: skip
 def test_bad_settings(
     arguments: list[str], message: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture

@@ -109,7 +109,7 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     arguments = ["evaluate", str(checkpoint), "--clean", str(cifar / "data"), "--cifar-c", str(cifar / "c")]
     assert cli.main([*arguments, "--device", "cpu", "--batch", "5", "--out", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr()
-    assert "76/76" in shown.err
+    assert "evaluated in " in shown.err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "cifar-c.png",
         "results.csv",

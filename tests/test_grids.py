@@ -171,10 +171,10 @@ def test_copies(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "message"), [
     ("bases: {}", r"grid.yaml: field: .* got 'bases'; did you mean 'base'"),
-    ("base: {epoch: 3}", "setting: .* got 'epoch'; did you mean 'epochs'"),
+    ("base: {epoch: 3}", "epoch: expected a setting of prime-dali train, found no such one; did you mean 'epochs'"),
     ("evaluate: {cifar_c: x, cifar-c: x}", "evaluate: .* got 'cifar_c'; did you mean 'cifar-c'"),
     ("evaluate: {clean: x}", "evaluate: expected a benchmark, cifar-c or imagenet-c"),
-    ("runs: [{name: a, widht: 1}]", "a: setting: .* got 'widht'; did you mean 'width'"),
+    ("runs: [{name: a, widht: 1}]", "a: widht: expected a setting of prime-dali train, found no such one; did you mean 'width'"),
     ("runs: [{name: a}, {name: a}]", "runs: expected each name once, got 'a' 2 times"),
     ("runs: [{name: ../a}]", "runs: expected a name that a folder can have"),
     ("runs: [{width: 1}]", "runs: expected settings with a name"),

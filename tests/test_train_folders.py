@@ -64,7 +64,7 @@ def test_continues_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, method:
     assert (whole.steps, whole.total) == (3, 6)
     assert [line["images"] for line in checkpoint.read_log(tmp_path / "whole") if "accuracy" in line] == [9, 9]
     stopped = start(data, tmp_path / "parts", *arguments)
-    stopped._stopping = True
+    stopped._stopping.asked = True
     assert stopped.run().step == 2
     assert start(data, tmp_path / "parts", *arguments).run().finished
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
@@ -120,7 +120,7 @@ def test_does_not_continue_with_other_images(tmp_path: Path, photo: np.ndarray) 
     make_tree(tmp_path / "train", photo)
     make_tree(tmp_path / "val", photo, images=2)
     trainer = start(tmp_path, tmp_path / "out")
-    trainer._stopping = True
+    trainer._stopping.asked = True
     trainer.run()
     (tmp_path / "train" / "a" / "0.jpg").rename(tmp_path / "train" / "b" / "9.jpg")
     with pytest.raises(ValueError, match="data: expected the images and classes that the run began with"):

@@ -66,7 +66,7 @@ def parser() -> _command.Parser:
     out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as its home page has it, or CLASS/PHOTO folders")
     out.add_argument("destination", type=Path, metavar="DST", help="the folder to make, or to go on with")
     out.add_argument(
-        "--set",
+        "--benchmark",
         dest="which",
         choices=("c", "c-bar"),
         default="c",
@@ -112,12 +112,14 @@ def run(settings: Settings) -> None:
 def _checked(settings: Settings) -> Settings:
     """``settings`` with names and severities in order, and each once."""
     if (settings.data, settings.which) not in BENCHMARKS:
-        raise ValueError(f"set: expected one of {sorted(BENCHMARKS)}, got {(settings.data, settings.which)}")
+        raise ValueError(f"benchmark: expected one of {sorted(BENCHMARKS)}, got {(settings.data, settings.which)}")
     known = corruptions.STRENGTHS[settings.kind, settings.which]
     wanted = set(settings.names or corruptions.main_names(settings.kind, settings.which))
     if settings.extra:
         if settings.which != "c":
-            raise ValueError("extra: expected only with the set c, got it with c-bar, which has no extra corruptions")
+            raise ValueError(
+                "extra: expected only with the benchmark c, got it with c-bar, which has no extra corruptions"
+            )
         wanted |= known.keys() - set(corruptions.main_names(settings.kind, settings.which))
     for name in sorted(wanted - known.keys()):
         raise ValueError(_arguments.unknown("corruption", name, known))

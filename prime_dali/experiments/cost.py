@@ -86,8 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder of table and picture")
-    about = "settings of prime-dali train, such as data=DIR recipe=in100"
-    add("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
+    grid_file.add_options(parser)
     add("--methods", nargs="+", choices=METHODS, metavar="METHOD", help=f"of {', '.join(METHODS)}; default: all, but "
         "official only with --official")  # fmt: skip
     add("--official", type=Path, metavar="DIR", help=f"a clone of {official.URL}")
@@ -111,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
     methods = options.methods or [m for m in METHODS if options.official or not m.startswith("official")]
     if options.official is None and any(method.startswith("official") for method in methods):
         raise ValueError(f"official: expected --official DIR, a clone of {official.URL}, got none")
-    base = grid_file.assignments("--set", options.set)
+    base = grid_file.given(options)
     # So many epochs that the schedule does not end; the learning rate is no matter for the time.
     configs = {
         method: grid_file.train_config({**base, **METHODS[method], "epochs": 10**6, "out": str(options.out / method)})

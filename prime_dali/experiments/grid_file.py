@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import re
@@ -132,9 +133,7 @@ def train_config(settings: Mapping[str, Any]) -> TrainConfig:
     """
     given = train.checked(settings)
     if not given.get("data"):
-        raise ValueError(
-            "data: expected the folder of the data set, got none (base of the grid file, or --set data=DIR)"
-        )
+        raise ValueError("data: expected the folder of the data set, got none (--data DIR, or base of the grid file)")
     recipe, method = given.get("recipe", "cifar10"), given.get("method", "prime")
     return train.configured({**defaults(recipe, method), **given})
 
@@ -258,6 +257,25 @@ def _word(value: Any) -> str:
     if isinstance(value, list):
         return "+".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Settings of ``prime-dali train`` that have options of their own, as other commands have them; the others."""
+    add = parser.add_argument
+    add("--data", metavar="DIR", help="folder of the data set, as --set data=DIR")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where everything runs")
+    about = "settings of all runs, such as epochs=30 recipe=in100"
+    add("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
+
+
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of the options of :func:`add_options`.
+
+    Raises:
+        ValueError: As :func:`assignments`.
+    """
+    own = {"data": options.data, "device": None if options.device == "auto" else options.device}
+    return {name: value for name, value in own.items() if value} | assignments("--set", options.set)
 
 
 def assignments(argument: str, words: Iterable[str]) -> dict[str, Any]:

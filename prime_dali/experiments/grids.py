@@ -63,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder of the runs, tables and pictures")
     add("--grid", type=Path, metavar="FILE", help="a grid file; default: the built-in grid")
-    about = "settings of all runs, such as data=DIR epochs=30"
-    add("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
+    grid_file.add_options(parser)
     about = "options of prime-dali evaluate, such as cifar-c=DIR; default of clean: the test set of data"
     add("--evaluate", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
     add("--seeds", nargs="+", type=int, metavar="S", help="do every run with each of these seeds; the table has means "
@@ -111,8 +110,9 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
 def read_grid(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any]) -> Grid:
     """The grid of the file and the command line; errors as :func:`grid_file.read` and the analysis has them."""
     content = {**grid_file.read(options.grid, list(analysis.own)), **extra}
-    base = {**analysis.base, **content["base"], **grid_file.assignments("--set", options.set)}
-    evaluate = {**content["evaluate"], **grid_file.assignments("--evaluate", options.evaluate)}
+    base = {**analysis.base, **content["base"], **grid_file.given(options)}
+    device = {} if options.device == "auto" else {"device": options.device}
+    evaluate = {**content["evaluate"], **device, **grid_file.assignments("--evaluate", options.evaluate)}
     if "out" in base:
         raise ValueError("out: expected as --out, not among the settings of the runs, whose folders are in it")
     seeds = options.seeds or content.get("seeds") or ()

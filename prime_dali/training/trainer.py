@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from .config import TrainConfig, differences
 from .data import CifarData, FolderData
 from .losses import jsd_loss
 from .ranks import Ranks
+from .stopping import Stopping
 
 
 class Diverged(ValueError):
@@ -100,7 +100,9 @@ class Trainer:
         if state is not None:
             self._restore(state)
         self._model, self._loss = self._compiled()
-        self._stopping, self._interrupted, self._lr = False, False, 0.0
+        notice = f"stopping within {config.log_every} steps, then saving; Ctrl-C again stops at once, without saving"
+        self._stopping = Stopping(notice if ranks.first else "")
+        self._lr = 0.0
         self._from = self.step, self.seconds  # where this process began
         self._starting = 0.0  # seconds of its first step, in which the network is compiled
         # Small images need so little of a GPU that the host cannot launch the kernels fast enough.
@@ -143,7 +145,7 @@ class Trainer:
             OSError: A checkpoint or the log cannot be written.
             RuntimeError: Another run is writing in the folder.
         """
-        with self._signals(), self._outputs():
+        with self._stopping, self._outputs():
             return self._run()
 
     def _run(self) -> Result:
@@ -161,7 +163,7 @@ class Trainer:
             if not rest and (epoch % config.validate_every == 0 or self.step == self.total):
                 self.accuracy = self._validate()
             late = time.monotonic() - saved > 60 * config.save_minutes
-            stop, save = self.ranks.sum(self._stopping, late or self.step == self.total)
+            stop, save = self.ranks.sum(self._stopping.asked, late or self.step == self.total)
             if stop or save:
                 self._save()
                 saved = time.monotonic()
@@ -169,7 +171,7 @@ class Trainer:
                 break
             started = time.monotonic()
         finished = self.step >= self.total
-        return Result(finished, self.step, self.accuracy, self.seconds, self._interrupted and not finished)
+        return Result(finished, self.step, self.accuracy, self.seconds, self._stopping.interrupted and not finished)
 
     def about(self) -> str:
         """What the run is, for its user: a line each of data, network, method, device and folder."""
@@ -346,27 +348,6 @@ class Trainer:
         self.step, self.seconds, self.accuracy = run["step"], run["seconds"], run["accuracy"]
         if self.ranks.first:
             self.report(f"continuing {self.folder} after step {self.step} of {self.total}")
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        def stop(number: int, frame: Any) -> None:
-            self._stopping = True
-            if number == signal.SIGINT:
-                self._interrupted = True
-                signal.signal(signal.SIGINT, before[signal.SIGINT])  # once more is at once
-                if self.ranks.first:  # print may be at work below this handler
-                    os.write(2, f"\nstopping within {self.config.log_every} steps, then saving; Ctrl-C again stops at "
-                                "once, and loses what is after the last checkpoint\n".encode())  # fmt: skip
-
-        before: dict[signal.Signals, Any] = {}
-        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
-            if number != signal.SIGINT or signal.getsignal(number) is signal.default_int_handler:
-                before[number] = signal.signal(number, stop)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     @contextlib.contextmanager
     def _outputs(self) -> Iterator[None]:
