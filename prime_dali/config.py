@@ -167,8 +167,8 @@ class PrimeConfig:
         return bool(identity), bool(random_depth), str(law), str(blend)
 
     def law(self, height: int = 0, width: int = 0) -> list[float]:
-        """The numbers of ``Distributions`` in csrc/core/distributions.h, in its order, for images of this size (pixels); the
-        operators of torch and DALI take the size apart."""
+        """The numbers of ``Distributions`` (csrc/core/distributions.h) in its order, for images of this size (pixels);
+        the operators of torch and DALI take the size apart."""
         return [float(height), float(width), *self._law]  # type: ignore[attr-defined]
 
     def _law_of_all_sizes(self) -> tuple[float, ...]:

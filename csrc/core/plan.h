@@ -5,37 +5,12 @@
 //   chains + 1        mixing weights lambda_0 .. lambda_n (float32)
 //   chains x depth x  {primitive (int), strength (float32), first (int), last (int)}
 #pragma once
-#include "distributions.h"
-#include "random.h"
+#include "primitives.h"
 
 namespace prime {
 
-enum Primitive : int32_t { kIdentity = 0, kSpectral = 1, kSpatial = 2, kColor = 3, kNoise = 4 };
-
-struct Slot {
-  int32_t primitive;
-  float strength;  // spectral, noise: standard deviation; spatial: sqrt(T); color: standard deviation sqrt(T)
-  int32_t first;   // color: first frequency of the band
-  int32_t last;    // color: last frequency of the band; spatial: cut c
-};
-static_assert(sizeof(Slot) == 16, "a slot is four words");
-
 // How far the weights of a row may be from a sum of 1: half a step of 8 bits.
 constexpr float kWeightTolerance = 1.f / 512.f;
-
-// Plans can be edited by hand. What no draw could have made is not run: on the CPU the plan is refused (check.h); on a
-// GPU, which nobody waits for, pixels become NaN, and bytes 0.
-PRIME_HD bool valid(Slot s, int max_cut, int max_band) {
-  if (s.primitive != kIdentity && !(s.strength >= 0.f && s.strength <= kMaxStrength)) return false;
-  switch (s.primitive) {
-    case kIdentity:
-    case kSpectral:
-    case kNoise: return true;
-    case kSpatial: return s.last >= 1 && s.last <= max_cut;
-    case kColor: return s.first >= 1 && s.first <= s.last && s.last <= kMaxColorCut && s.last - s.first < max_band;
-    default: return false;
-  }
-}
 
 PRIME_HD int row_words(int chains, int depth) { return 5 + chains + 4 * chains * depth; }
 
@@ -63,60 +38,6 @@ struct Row {
     w[0] = s.primitive, w[1] = bits(s.strength), w[2] = s.first, w[3] = s.last;
   }
 };
-
-PRIME_HD float quantile(uint32_t word, bool arcsine) {
-  const float u = uniform(word);
-  if (!arcsine) return u;
-  const float s = sincospi(0.5f * u).sin;
-  return s * s;
-}
-
-// sqrt(T) of docs/METHOD.md "Spatial", T between T1 and max(T1, T2), n^2 = height x width.
-PRIME_HD float spatial_strength(const Distributions& d, int cut, float q) {
-  const float pi = 3.14159265f, c = static_cast<float>(cut), logarithm = log(c);
-  const float t1 = 1.f / (((pi * static_cast<float>(d.height)) * static_cast<float>(d.width)) * logarithm);
-  const float t2 = 4.f / (((pi * pi * pi) * (c * c)) * logarithm);
-  return sqrt(fma(q, (t1 > t2 ? t1 : t2) - t1, t1));
-}
-
-PRIME_HD Slot draw_slot(const Distributions& d, Stream stream, int chain, int j) {
-  const int enabled[4] = {d.spectral != 0, d.spatial != 0, d.color != 0, d.noise != 0};
-  const int primitives = enabled[0] + enabled[1] + enabled[2] + enabled[3];
-  const int options = primitives + (d.identity != 0);
-  const Block<uint32_t> block = stream.block<uint32_t>(0u, chain, j, Purpose::draw);
-  int pick = options ? uniform_int(block.x, options) : 0;
-  if (pick >= primitives) return {kIdentity, 0.f, 0, 0};
-  int primitive = 0;
-  for (;; ++primitive)
-    if (enabled[primitive] && pick-- == 0) break;
-
-  const float alpha = static_cast<float>(d.alpha);
-  const bool arcsine = d.arcsine != 0;
-  switch (primitive + 1) {
-    case kSpectral: return {kSpectral, alpha * (uniform(block.y) * static_cast<float>(d.spectral_std_max)), 0, 0};
-    case kSpatial: {
-      int cut = static_cast<int>(d.spatial_cut);
-      if (cut == 0) {
-        const int least = 2;
-        const int most = least + 1 + uniform_int(block.z, static_cast<int>(d.spatial_cut_max) - least);
-        const int range = most + 1 - least;
-        const int step = static_cast<int>(quantile(block.w, arcsine) * static_cast<float>(range));
-        cut = least + (step < range ? step : range - 1);  // the product may round up to range
-      }
-      return {kSpatial, alpha * spatial_strength(d, cut, quantile(block.y, arcsine)), 0, cut};
-    }
-    case kColor: {
-      const float std = sqrt(uniform(block.y) * static_cast<float>(d.color_variance_max));
-      int cut = static_cast<int>(d.color_cut);
-      if (cut == 0) cut = 1 + uniform_int(block.z, static_cast<int>(d.color_cut_max));
-      const int band = static_cast<int>(d.color_band);
-      if (band == 0) return {kColor, alpha * std, 1, cut};
-      const int first = 1 + uniform_int(block.w, cut);
-      return {kColor, alpha * std, first, first + band - 1 < cut ? first + band - 1 : cut};
-    }
-    default: return {kNoise, alpha * static_cast<float>(d.noise_std), 0, 0};
-  }
-}
 
 PRIME_HD void draw_weights(const Distributions& d, Stream stream, Row<int32_t> row) {
   const int n = row.chains;

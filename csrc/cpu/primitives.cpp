@@ -1,7 +1,6 @@
 // Spectral, color and noise on one planar float32 image; spatial has a file of its own.
 #include <vector>
 
-#include "../core/primitives.h"
 #include "cpu.h"
 #include "lanes.h"
 
@@ -18,8 +17,8 @@ void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int 
   }
 }
 
-void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int filter, Stream stream, int chain,
-                  int j) {
+void run_slot(Spectral, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, stream, chain, j, scratch] = run;
   const int taps = filter * filter, radius = filter / 2;
   std::vector<float> w(run_blocks(taps) * 4);
   normal_run(w.data(), taps, stream, 0, chain, j, Purpose::filter);
@@ -44,7 +43,8 @@ void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int f
   }
 }
 
-void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j) {
+void run_slot(Color, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, stream, chain, j, scratch] = run;
   const int count = s.last - s.first + 1;
   std::vector<float> b(run_blocks(count) * 4);
   for (int channel = 0; channel < 3; ++channel) {
@@ -59,7 +59,8 @@ void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream s
   }
 }
 
-void noise_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j) {
+void run_slot(Noise, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, stream, chain, j, scratch] = run;
   std::vector<float> z(run_blocks(g.width) * 4);
   for (int row = 0; row < 3 * g.height; ++row) {
     normal_run(z.data(), g.width, stream, static_cast<uint32_t>(row) * kRun, chain, j, Purpose::noise);

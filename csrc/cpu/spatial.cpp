@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "../core/primitives.h"
 #include "cpu.h"
 #include "lanes.h"
 
@@ -131,8 +130,10 @@ float* SpatialScratch::panel() const {  // on a cache line
   return reinterpret_cast<float*>((address + line - 1) / line * line);
 }
 
-void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j,
-                 SpatialScratch& scratch) {
+void run_slot(Spatial, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, stream, chain, j, made] = run;
+  if (!made) made.reset(new SpatialScratch(g));
+  SpatialScratch& scratch = *made;
   field(scratch.shift[0].get(), g, s, stream, chain, j, Purpose::row_shift, scratch);
   field(scratch.shift[1].get(), g, s, stream, chain, j, Purpose::column_shift, scratch);
   const float scale_y = s.strength * static_cast<float>(g.height), scale_x = s.strength * static_cast<float>(g.width);

@@ -44,7 +44,7 @@ __device__ int passes_of(const PlanView& plan, SlotAt slot) {
   for (; j < plan.shape.depth; ++j) {
     const int primitive = slot(j).primitive;
     if (primitive == kInvalid) return 0;
-    if (primitive == kSpectral || primitive == kSpatial || (primitive != kIdentity && passes == 0)) ++passes;
+    if (primitive != kIdentity && (passes == 0 || !is_pointwise(primitive))) ++passes;
   }
   return passes;
 }
@@ -135,7 +135,7 @@ static __device__ void compile_chains(const PlanView& plan, const CompileParams&
   };
   int j = tabulated(plan, slot);
   if (j > 0) {
-    next(kColor);
+    next(kTabulated);
     pass.operand = p.tables + chain_index;
   }
   for (; j < depth && weight != 0.f; ++j) {
@@ -145,13 +145,13 @@ static __device__ void compile_chains(const PlanView& plan, const CompileParams&
       passes = -1;
       break;
     }
-    if (s.primitive == kSpectral) {
-      next(kSpectral);
-      pass.operand = p.parameters.of(at + j);
-    } else if (s.primitive == kSpatial) {
+    if (s.primitive == kSpatial) {
       next(kSpatial);
       const Field& field = round.fields[numbers[threadIdx.x * depth + j]];
       pass.operand = field.shift, pass.quantum = field.quantum;
+    } else if (!is_pointwise(s.primitive)) {
+      next(s.primitive);
+      pass.operand = p.parameters.of(at + j);
     } else {
       if (passes == 0) next(kIdentity);
       p.steps[at + steps++] = {p.parameters.of(at + j), s.primitive, j, s.first, s.last - s.first + 1, s.strength, 0};

@@ -55,4 +55,9 @@ __device__ __forceinline__ void displace(const Source& s, Place o, const uint2* 
   }
 }
 
+template <bool k3x3, int kCount, class Put>
+__device__ __forceinline__ void move_pixels(Spatial, const Source& s, Place o, const Pass& pass, int, Put put) {
+  displace<kCount>(s, o, static_cast<const uint2*>(pass.operand), pass.quantum, put);
+}
+
 }  // namespace prime
