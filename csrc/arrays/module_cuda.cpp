@@ -24,7 +24,7 @@ PYBIND11_MODULE(_arrays_cuda, m) {
   });
   m.def("precision", [](int height, int width, float strength, int cut) {  // for tests
     const Precision precision(height, width, {kSpatial, strength, 0, cut});
-    return std::pair(precision.coarse, precision.quantum);
+    return std::pair(precision.coarse, precision.quantization_step);
   });
   m.def("sample", [](const py::dict& d) {
     std::vector<int64_t> views;

@@ -1,7 +1,7 @@
 // What was drawn for a batch, and how it is drawn.
 //
 // A plan is a table of 32-bit words, one row an augmented image:
-//   4 words           the image's random stream
+//   4 words           the image's Philox key
 //   chains + 1        mixing weights lambda_0 .. lambda_n (float32)
 //   chains x depth x  {primitive (int), strength (float32), first (int), last (int)}
 #pragma once
@@ -20,12 +20,10 @@ struct Row {
   Word* words;
   int chains, depth;
 
-  PRIME_HD Stream stream() const {
-    return {uint32_t(words[0]), uint32_t(words[1]), uint32_t(words[2]), uint32_t(words[3])};
-  }
-  PRIME_HD void set_stream(Stream s) const {
-    words[0] = static_cast<int32_t>(s.key0), words[1] = static_cast<int32_t>(s.key1);
-    words[2] = static_cast<int32_t>(s.salt0), words[3] = static_cast<int32_t>(s.salt1);
+  PRIME_HD Key key() const { return {uint32_t(words[0]), uint32_t(words[1]), uint32_t(words[2]), uint32_t(words[3])}; }
+  PRIME_HD void set_key(Key key) const {
+    words[0] = static_cast<int32_t>(key.key0), words[1] = static_cast<int32_t>(key.key1);
+    words[2] = static_cast<int32_t>(key.salt0), words[3] = static_cast<int32_t>(key.salt1);
   }
   PRIME_HD float weight(int i) const { return from_bits(words[4 + i]); }
   PRIME_HD void set_weight(int i, float w) const { words[4 + i] = bits(w); }
@@ -39,7 +37,7 @@ struct Row {
   }
 };
 
-PRIME_HD void draw_weights(const Distributions& d, Stream stream, Row<int32_t> row) {
+PRIME_HD void draw_weights(const Distributions& d, Key key, Row<int32_t> row) {
   const int n = row.chains;
   const bool beta = d.blend == 1;
   if (d.blend == 2) {  // "w/o mix": the last chain alone, and there is one
@@ -50,7 +48,7 @@ PRIME_HD void draw_weights(const Distributions& d, Stream stream, Row<int32_t> r
   float sum = 0.f, b = 1.f;
   Block<uint32_t> block{};
   for (int i = 0; i <= n; ++i) {
-    if (i % 4 == 0) block = stream.block<uint32_t>(static_cast<uint32_t>(i / 4), 0, 0, Purpose::weights);
+    if (i % 4 == 0) block = key.block<uint32_t>(static_cast<uint32_t>(i / 4), 0, 0, Purpose::weights);
     const uint32_t word = i % 4 == 0 ? block.x : i % 4 == 1 ? block.y : i % 4 == 2 ? block.z : block.w;
     const float u = uniform(word);
     if (beta && i == 0) {
@@ -65,20 +63,20 @@ PRIME_HD void draw_weights(const Distributions& d, Stream stream, Row<int32_t> r
   if (beta) row.set_weight(0, 1.f - b);
 }
 
-// One of the parts of a row that can be drawn apart: a slot, or, after the slots, the stream and the weights. view -1
-// is the clean image: nothing happens to it.
+// One of the parts of a row that can be drawn apart: a slot, or, after the slots, the Philox key and the weights. view
+// -1 is the clean image: nothing happens to it.
 PRIME_HD int row_parts(int chains, int depth) { return chains * depth + 1; }
-PRIME_HD void draw_part(const Distributions& d, Stream stream, int64_t view, int part, Row<int32_t> row) {
+PRIME_HD void draw_part(const Distributions& d, Key key, int64_t view, int part, Row<int32_t> row) {
   const int chain = part / row.depth, j = part % row.depth;
   if (chain < row.chains) {
     int depth = view < 0 ? 0 : row.depth;
     if (d.random_depth != 0 && depth)
-      depth = 1 + uniform_int(stream.block<uint32_t>(0u, chain, 0, Purpose::depth).x, row.depth);
-    row.set_slot(chain, j, j < depth ? draw_slot(d, stream, chain, j) : Slot{kIdentity, 0.f, 0, 0});
+      depth = 1 + uniform_int(key.block<uint32_t>(0u, chain, 0, Purpose::depth).x, row.depth);
+    row.set_slot(chain, j, j < depth ? draw_slot(d, key, chain, j) : Slot{kIdentity, 0.f, 0, 0});
     return;
   }
-  row.set_stream(stream);
-  if (view >= 0) return draw_weights(d, stream, row);
+  row.set_key(key);
+  if (view >= 0) return draw_weights(d, key, row);
   for (int i = 0; i <= row.chains; ++i) row.set_weight(i, i == 0 ? 1.f : 0.f);
 }
 
@@ -99,8 +97,8 @@ struct SampleArgs {
   int32_t* plan;  // [view_count * images, row_words]
 
   PRIME_HD Row<int32_t> row(int64_t r) const { return row_of(plan, r, distributions); }
-  PRIME_HD Stream stream(int64_t r, int64_t view) const {
-    return make_stream(seed, index[r % images], epoch[r % images * epoch_step], view);
+  PRIME_HD Key key(int64_t r, int64_t view) const {
+    return make_key(seed, index[r % images], epoch[r % images * epoch_step], view);
   }
 };
 

@@ -29,7 +29,7 @@ PRIME_HD bool valid(Slot s, const PlanShape& shape) {
   return visit(s.primitive, [&](auto primitive) { return decltype(primitive)::valid(s, shape); });
 }
 
-PRIME_HD Slot draw_slot(const Distributions& d, Stream stream, int chain, int j) {
+PRIME_HD Slot draw_slot(const Distributions& d, Key key, int chain, int j) {
   const int enabled[] = {
 #define PRIMITIVE(Type, name, ...) d.name != 0,
       PRIME_PRIMITIVES(PRIMITIVE)
@@ -38,7 +38,7 @@ PRIME_HD Slot draw_slot(const Distributions& d, Stream stream, int chain, int j)
   int primitives = 0;
   for (int one : enabled) primitives += one;
   const int options = primitives + (d.identity != 0);
-  const Block<uint32_t> words = stream.block<uint32_t>(0u, chain, j, Purpose::draw);
+  const Block<uint32_t> words = key.block<uint32_t>(0u, chain, j, Purpose::draw);
   int pick = options ? uniform_int(words.x, options) : 0;
   if (pick >= primitives) return {kIdentity, 0.f, 0, 0};
   int primitive = 0;

@@ -1,4 +1,4 @@
-// One augmented image after another, on as many threads as asked: read, run the chains, mix, normalise, write.
+// One augmented image after another, on as many threads as asked: read, run the chains, mix, normalize, write.
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -108,7 +108,7 @@ struct Worker {
 
   // The end of one chain: `clean` itself where nothing happened.
   const float* run_chain(Row<const int32_t> plan, int chain) {
-    const Stream stream = plan.stream();
+    const Key key = plan.key();
     const float* src = clean.get();
     for (int j = 0; j < args.shape.depth; ++j) {
       const Slot slot = plan.slot(chain, j);
@@ -118,7 +118,7 @@ struct Worker {
         std::fill(ping.get(), ping.get() + values, not_a_number());
         return ping.get();
       }
-      const SlotRun run{src, dst, geometry, slot, args.shape.filter, stream, chain, j, spatial};
+      const SlotRun run{src, dst, geometry, slot, args.shape.filter, key, chain, j, spatial};
       visit(slot.primitive, [&](auto primitive) { run_slot(primitive, run); });
       src = dst;
     }

@@ -43,7 +43,7 @@ struct SpatialScratch {
 };
 
 // n normals of one run (core/random.h), `out` has room for 4 * run_blocks(n).
-void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int slot, Purpose purpose, int channel = 0);
+void normal_run(float* out, int n, Key key, uint32_t base, int chain, int slot, Purpose purpose, int channel = 0);
 
 // A slot to run on one image. Functions copy it first, so that no store to dst can change what they read.
 struct SlotRun {
@@ -52,7 +52,7 @@ struct SlotRun {
   const Geometry& geometry;
   Slot slot;
   int filter;  // side of the spectral filter
-  Stream stream;
+  Key key;
   int chain, j;                              // where in the row the slot is
   std::unique_ptr<SpatialScratch>& scratch;  // made when the first spatial slot comes
 };

@@ -22,7 +22,7 @@ __device__ __forceinline__ void pointwise(Patch& p, const PassInputs& in, Place 
   if (s.primitive != kColor || s.count > kPolynomial) {
     Patch copy = p;
     const int chain = chain_index % in.plan.shape.chains;
-    rare_step(copy, {s, in.plan.row(chain_index / in.plan.shape.chains).stream(), chain, in.shape.height, 0, o.x, o.y});
+    rare_step(copy, {s, in.plan.row(chain_index / in.plan.shape.chains).key(), chain, in.shape.height, 0, o.x, o.y});
     p = copy;
     return;
   }

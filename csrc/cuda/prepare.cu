@@ -36,7 +36,7 @@ __device__ void make_parameters(const PlanView& plan, const Parameters& paramete
   const Row<const int32_t> row = plan.row(chain_index / plan.shape.chains);
   const Slot s = row.slot(chain, j);
   if (!valid(s, plan.shape)) return;
-  const WarpSlot warp_slot{s, row.stream(), chain, j, parameters.of(at), band_of_warp[threadIdx.x / 32]};
+  const WarpSlot warp_slot{s, row.key(), chain, j, parameters.of(at), band_of_warp[threadIdx.x / 32]};
   visit(s.primitive, [&](auto primitive) {
     using Type = decltype(primitive);
     if constexpr (Type::kTable)  // make_table() has these

@@ -43,7 +43,7 @@ __device__ int tabulated(const PlanView& plan, SlotAt slot) {
 // A slot whose parameters one warp makes.
 struct WarpSlot {
   Slot slot;
-  Stream stream;
+  Key key;
   int chain, j;                // where in the row the slot is
   float* out;                  // [Parameters::words]
   float (&band)[kPolynomial];  // shared memory
@@ -51,9 +51,9 @@ struct WarpSlot {
 
 // n normals of a run, by one warp.
 template <class Put>
-__device__ void warp_run(int n, Stream stream, int chain, int j, Purpose purpose, int channel, Put put) {
+__device__ void warp_run(int n, Key key, int chain, int j, Purpose purpose, int channel, Put put) {
   for (int q = threadIdx.x % 32; q < run_blocks(n); q += 32) {
-    const auto z = normals(stream.block<uint32_t>(static_cast<uint32_t>(q), chain, j, purpose, channel));
+    const auto z = normals(key.block<uint32_t>(static_cast<uint32_t>(q), chain, j, purpose, channel));
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (4 * q + i < n) put(4 * q + i, z.z[i]);

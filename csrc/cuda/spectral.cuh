@@ -10,7 +10,7 @@ inline int parameter_words(Spectral, const PlanShape& shape) { return (shape.fil
 // The taps of a filter, by one warp: times 256/255 and followed by their sum, because they meet 1 + (255/256) x.
 __device__ __forceinline__ void make_parameters(Spectral, const PlanShape& shape, const WarpSlot& w) {
   const int taps = shape.filter * shape.filter;
-  warp_run(taps, w.stream, w.chain, w.j, Purpose::filter, 0,
+  warp_run(taps, w.key, w.chain, w.j, Purpose::filter, 0,
            [&](int i, float z) { w.out[i] = (fmaf(w.slot.strength, z, i == taps / 2 ? 1.f : 0.f)) * kUp; });
   if (threadIdx.x % 32 == 0) {
     float sum = 0.f;

@@ -12,14 +12,14 @@ static __device__ void make_table(const PlanView& plan, const Parameters& parame
   const auto slot = [&](int j) { return slot_of(plan, chain_index, j); };
   const int slots = tabulated(plan, slot), chain = chain_index % plan.shape.chains;
   if (slots == 0) return;
-  const Stream stream = plan.row(chain_index / plan.shape.chains).stream();
+  const Key key = plan.row(chain_index / plan.shape.chains).key();
   float x[3];
   for (int c = 0; c < 3; ++c) x[c] = byte_value(threadIdx.x);
   for (int j = 0; j < slots; ++j) {
     const Slot s = slot(j);
     float* of_slot = parameters.of(static_cast<int64_t>(chain_index) * plan.shape.depth + j);
     visit(s.primitive, [&](auto primitive) {
-      if constexpr (decltype(primitive)::kTable) tabulate(primitive, x, s, stream, chain, j, of_slot);
+      if constexpr (decltype(primitive)::kTable) tabulate(primitive, x, s, key, chain, j, of_slot);
     });
   }
   for (int c = 0; c < 3; ++c) tables[chain_index][c][threadIdx.x] = x[c];

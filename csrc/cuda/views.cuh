@@ -25,10 +25,10 @@ constexpr int kPolynomialWords = 24;  // per channel
 constexpr int kTabulated = 127;  // Pass::op
 
 struct alignas(16) Pass {
-  const uint2* source;  // the image it starts from
-  uint2* target;        // where its own goes, but that of the last pass of a chain
-  const void* operand;  // the taps of a filter, a Field's shifts, or a Table
-  float quantum;        // see Precision
+  const uint2* source;      // the image it starts from
+  uint2* target;            // where its own goes, but that of the last pass of a chain
+  const void* operand;      // the taps of a filter, a Field's shifts, or a Table
+  float quantization_step;  // see Precision
   int8_t op;  // a primitive that is not pointwise; or kTabulated, a Table; or kIdentity, pointwise slots alone
   uint8_t first, last;  // its pointwise slots among the steps of the chain
   uint8_t unused;       // so that a copy reads nothing that was not written
@@ -45,7 +45,7 @@ struct alignas(16) Step {  // a pointwise slot
 // Two neighboring values of one channel that a pointwise slot meets.
 struct StepPlace {
   Step step;
-  Stream stream;
+  Key key;
   int chain, height;  // height of the image
   int channel, x, y;  // of the left one
 };
@@ -64,12 +64,12 @@ using Table = float[3][256];
 // halves, odd frequencies first: sines of odd frequencies are even about the middle of the grid and the others odd, so
 // products are needed for half of the rows only.
 struct alignas(16) Field {
-  Stream stream;
+  Key key;
   uint2* shift;  // [H, pitch] codes, or float2
   int chain, slot, cut;
-  int ky;         // parity_pad of the vertical modes
-  int split;      // coefficients and half products have a second half-precision number for the residual
-  float quantum;  // see Precision
+  int ky;                   // parity_pad of the vertical modes
+  int split;                // coefficients and half products have a second half-precision number for the residual
+  float quantization_step;  // see Precision
   float strength;
   int unused[3];
 };
@@ -160,7 +160,7 @@ __device__ __forceinline__ int in_first_round(const int* admitted, int images) {
 // What a pass reads besides what it points to.
 struct PassInputs {
   ImageShape shape;
-  PlanView plan;      // random streams of rows, and the size of filters
+  PlanView plan;      // Philox keys of rows, and the size of filters
   const Step* steps;  // [chain_count, depth]
 };
 
