@@ -58,8 +58,7 @@ def apply(images: Any, plan: Plan) -> Array:
 
 def apply_slot(x: Array, slot: Slot) -> Array:
     """One primitive on one image, float64 ``[3, H, W]`` in [0, 1], clipped to [0, 1]."""
-    function = {"spectral": spectral, "spatial": spatial, "color": color, "noise": noise}[slot.primitive]
-    return np.clip(function(x, slot), 0, 1)
+    return np.clip(FUNCTIONS[slot.primitive](x, slot), 0, 1)
 
 
 def spectral(x: Array, slot: Slot) -> Array:
@@ -110,3 +109,6 @@ def color(x: Array, slot: Slot) -> Array:
 def noise(x: Array, slot: Slot) -> Array:
     """``y = x + e`` (paper, section "PRIME")."""
     return x + slot.coefficients
+
+
+FUNCTIONS = {function.__name__: function for function in (spectral, spatial, color, noise)}

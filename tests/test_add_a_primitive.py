@@ -30,7 +30,7 @@ def test_the_page_shows_every_patch() -> None:
 
 @pytest.mark.timeout(900)
 def test_the_patches_add_a_primitive(tmp_path: Path) -> None:
-    """On the CPU, and with the CUDA sources compiled for the CPU."""
+    """On the CPU, by torch and by arrays, and with the CUDA sources compiled for the CPU."""
     pytest.importorskip("ninja", reason="building needs ninja")
     pytest.importorskip("pybind11", reason="building needs pybind11")
     if shutil.which("git") is None:
@@ -48,14 +48,17 @@ def test_the_patches_add_a_primitive(tmp_path: Path) -> None:
     # Seven sizes of images on the CPU, six by the CUDA sources; every order, of bytes and floats, by both.
     assert re.search(r"\b17 passed", out), out
     code = """
-import numpy as np, prime_dali
+import numpy as np, prime_dali, torch
 from prime_dali.tools import gallery
 config = prime_dali.preset("cifar").replace(primitives=("color", "gamma"), gamma_std_max=1.0)
 plan = prime_dali.sample(config, np.arange(500), size=(32, 32))
 assert set(np.unique(plan.primitive)) == {0, 3, 5}
 assert 0.9 < plan.strength[plan.primitive == 5].max() <= 1
 x = np.random.default_rng(0).integers(0, 256, (500, 3, 32, 32), np.uint8)
-assert (prime_dali.arrays.apply(x, plan) != x).any()
+out = prime_dali.arrays.apply(x, plan)
+assert (out != x).any()
+drawn = prime_dali.sample(config, torch.arange(500), size=(32, 32))
+assert np.array_equal(prime_dali.apply(torch.from_numpy(x), drawn).numpy(), out)
 assert (prime_dali.arrays.apply(x, prime_dali.sample(config.replace(alpha=0), np.arange(500), size=(32, 32))) == x).all()
 photos = list(x[:2].transpose(0, 2, 3, 1))
 (_, alone), *others, (_, strongest) = gallery.alone(photos, config, 0)[1:] + gallery.strengths(photos, config, "gamma", 0)

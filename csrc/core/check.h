@@ -138,7 +138,7 @@ inline void check_rows(const int32_t* plan, int64_t rows, const PlanShape& shape
     for (int c = 0; c < shape.chains; ++c)
       for (int j = 0; j < shape.depth; ++j) {
         const Slot s = row.slot(c, j);
-        require(valid(s, shape.max_cut, shape.max_band), "plan: row ", r, ", chain ", c, ", slot ", j,
+        require(valid(s, shape), "plan: row ", r, ", chain ", c, ", slot ", j,
                 ": expected a known primitive, a strength of 0 to ", kMaxStrength, ", a spatial cut (last) of 1 to ",
                 shape.max_cut, ", a color band first to last of at most ", shape.max_band, " frequencies from 1 to ",
                 kMaxColorCut, "; got primitive ", s.primitive, ", strength ", s.strength, ", first ", s.first,

@@ -13,6 +13,15 @@ constexpr int64_t kMaxImages = (int64_t(1) << 31) - 1;
 constexpr double kMaxAmplitude = 1e6;
 constexpr float kMaxStrength = 1e20f;
 
+// The primitives in the order of their numbers, from 1 on: PRIMITIVE(type, name). New ones come last, so that the draws
+// of the others stay as they are. Each type has a header of its own, see slot.h.
+#define PRIME_PRIMITIVES(PRIMITIVE, ...)     \
+  PRIMITIVE(Spectral, spectral, __VA_ARGS__) \
+  PRIMITIVE(Spatial, spatial, __VA_ARGS__)   \
+  PRIMITIVE(Color, color, __VA_ARGS__)       \
+  PRIMITIVE(Noise, noise, __VA_ARGS__)
+#define PRIME_ENABLED(Type, name, FIELD) FIELD(name, whole, 0, 1, "1: this primitive is enabled")
+
 // A PrimeConfig and an image size: FIELD(name, kind, least, largest, what it is). Kinds: `whole` and `real` numbers;
 // `pixels`, sides of an image, which callers may give apart from the others.
 #define PRIME_DISTRIBUTIONS(FIELD)                                                                             \
@@ -20,10 +29,7 @@ constexpr float kMaxStrength = 1e20f;
   FIELD(width, pixels, kMinSide, kMaxSide, "of the images")                                                    \
   FIELD(chains, whole, 1, kMaxChains, "of a row of the plan")                                                  \
   FIELD(depth, whole, 1, kMaxDepth, "slots of a chain")                                                        \
-  FIELD(spectral, whole, 0, 1, "1: this primitive is enabled")                                                 \
-  FIELD(spatial, whole, 0, 1, "1: this primitive is enabled")                                                  \
-  FIELD(color, whole, 0, 1, "1: this primitive is enabled")                                                    \
-  FIELD(noise, whole, 0, 1, "1: this primitive is enabled")                                                    \
+  PRIME_PRIMITIVES(PRIME_ENABLED, FIELD)                                                                       \
   FIELD(identity, whole, 0, 1, "1: the identity is one more choice in every slot")                             \
   FIELD(random_depth, whole, 0, 1, "1: the depth of a chain is U{1..depth}")                                   \
   FIELD(blend, whole, 0, 2, "0: Dirichlet over all; 1: Beta(1,1) x Dirichlet over chains; 2: the chain alone") \

@@ -60,7 +60,7 @@ constexpr float kPixelTolerance = 1.f / 512.f;
 // A value of a float input as a pixel. One that is further off is the caller's mistake: it becomes NaN, so that it can
 // be seen and never spreads quietly, and is counted in BadPixels, so that somebody is told.
 PRIME_HD float checked(float x) {
-  const float pixel = clip01(x), off = x - pixel;  // exact where it decides; one comparison, which CPU loops vectorise
+  const float pixel = clip01(x), off = x - pixel;  // exact where it decides; one comparison, which CPU loops vectorize
   return (off < 0.f ? -off : off) <= kPixelTolerance ? pixel : not_a_number();
 }
 

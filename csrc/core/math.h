@@ -1,7 +1,7 @@
 // Arithmetic that gives the same bits on every CPU and GPU.
 //
 // Everything is written once as a template over the scalar type: `float` on the GPU and in scalar CPU code, `Lanes`
-// (eight floats, cpu/lanes.h) in vectorised CPU code. Only IEEE operations and explicit fused multiply-adds are used,
+// (eight floats, cpu/lanes.h) in vectorized CPU code. Only IEEE operations and explicit fused multiply-adds are used,
 // and both compilers are told not to contract anything else, so a plan drawn on a CPU equals one drawn on a GPU.
 #pragma once
 #include <cstdint>

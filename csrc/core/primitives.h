@@ -1,57 +1,52 @@
-// Arithmetic of the primitives (docs/METHOD.md, sections Spectral to Noise). To change what one does, change it here
-// (or in csrc/cuda, where the header of each primitive has faster forms of its own) and in prime_dali/reference.py;
-// tests/test_primitives.py says whether they agree.
+// All primitives. To change what one does, change its header here (or in csrc/cuda, where its header has faster forms)
+// and prime_dali/reference.py; tests/test_primitives.py says whether they agree.
 #pragma once
-#include "plan.h"
+#include "color.h"
+#include "noise.h"
+#include "spatial.h"
+#include "spectral.h"
 
 namespace prime {
 
-// ---------------------------------------------------------------------------------------------------------- spatial
-// u(y, x) = sum over modes a, b of B_ab sin(pi a y / (H-1)) sin(pi b x / (W-1)). Modes of the law above the grid's
-// Nyquist frequency alias onto the (H-2) x (W-2) modes that the grid can hold, and their variances add up: sampling
-// those is the same law with fewer numbers.
-
-PRIME_HD int modes(int cut, int side) { return cut < side - 2 ? cut : side - 2; }
-
-// Modes b = 1 .. row_modes of row a lie in the disc sqrt(a^2 + b^2) < cut + 1/2, that is a^2 + b^2 <= cut^2 + cut.
-PRIME_HD int row_modes(int a, int cut, int width) {
-  const int square = cut * cut + cut - a * a;
-  if (square < 1) return 0;
-  int b = static_cast<int>(sqrt(static_cast<float>(square)));
-  if (b * b > square) --b;
-  return modes(b, width);
-}
-
-// The i-th frequency that aliases onto mode a of a grid with N = side - 1 intervals: a, 2N - a, 2N + a, 4N - a, ...
-PRIME_HD int alias(int a, int i, int intervals) { return (i + 1) / 2 * 2 * intervals + (i % 2 ? -a : a); }
-
-// sin(pi mode k / intervals): the argument is reduced in integers, so it is exact for any mode.
-PRIME_HD float grid_sine(int mode, int k, int intervals) {
-  const int r = static_cast<int>(static_cast<int64_t>(mode) * k % (2 * intervals));
-  return sincospi(static_cast<float>(r) / static_cast<float>(intervals)).sin;
-}
-
-// ------------------------------------------------------------------------------------------------------------ color
-// x + sum over f = first .. first + count - 1 of b_f sin(pi f x), clipped. sin and cos of one frequency give those of
-// the next by a rotation; the chain is started afresh, exactly, every kRestart frequencies.
+// Calls f with the type of a primitive, Spectral{} for kSpectral and so on. Of the identity and of what is no primitive
+// f is not asked: the result is false, 0 or nothing.
 template <class F>
-PRIME_HD F color_map(F x, const float* coefficients, int first, int count) {
-  constexpr int kRestart = 64;
-  const SinCos<F> step = sincospi(x);
-  F sum(0.f);
-  for (int start = 0; start < count; start += kRestart) {
-    const F frequency(static_cast<float>(first + start));
-    const F product = x * frequency, lost = fma(x, frequency, F(0.f) - product);
-    const F turns = product - floor(product * F(0.5f)) * F(2.f);  // exact: sin(pi f x) has period 2 in f x
-    SinCos<F> wave = sincospi(turns + lost);
-    const int stop = start + kRestart < count ? start + kRestart : count;
-    for (int k = start;;) {
-      sum = fma(F(coefficients[k]), wave.sin, sum);
-      if (++k == stop) break;
-      wave = {fma(wave.sin, step.cos, wave.cos * step.sin), fma(wave.cos, step.cos, F(0.f) - wave.sin * step.sin)};
-    }
+PRIME_HD auto visit(int primitive, F f) -> decltype(f(Spectral{})) {
+  switch (primitive) {
+#define PRIMITIVE(Type, name, ...) \
+  case k##Type: return f(Type{});
+    PRIME_PRIMITIVES(PRIMITIVE)
+#undef PRIMITIVE
   }
-  return clip01(x + sum);
+  return decltype(f(Spectral{}))();
+}
+
+// Plans can be edited by hand. What no draw could have made is not run: on the CPU the plan is refused (check.h); on a
+// GPU, which nobody waits for, pixels become NaN, and bytes 0.
+PRIME_HD bool valid(Slot s, const PlanShape& shape) {
+  if (s.primitive == kIdentity) return true;
+  if (!(s.strength >= 0.f && s.strength <= kMaxStrength)) return false;
+  return visit(s.primitive, [&](auto primitive) { return decltype(primitive)::valid(s, shape); });
+}
+
+PRIME_HD Slot draw_slot(const Distributions& d, Key key, int chain, int j) {
+  const int enabled[] = {
+#define PRIMITIVE(Type, name, ...) d.name != 0,
+      PRIME_PRIMITIVES(PRIMITIVE)
+#undef PRIMITIVE
+  };
+  int primitives = 0;
+  for (int one : enabled) primitives += one;
+  const int options = primitives + (d.identity != 0);
+  const Block<uint32_t> words = key.block<uint32_t>(0u, chain, j, Purpose::draw);
+  int pick = options ? uniform_int(words.x, options) : 0;
+  if (pick >= primitives) return {kIdentity, 0.f, 0, 0};
+  int primitive = 0;
+  for (;; ++primitive)
+    if (enabled[primitive] && pick-- == 0) break;
+  Slot s = visit(primitive + 1, [&](auto type) { return decltype(type)::draw(d, words); });
+  s.strength *= static_cast<float>(d.alpha);
+  return s;
 }
 
 }  // namespace prime

@@ -1,8 +1,9 @@
 // Counter-based randomness: Philox4x32-10 (Salmon et al., SC 2011) and normals from it.
 //
-// There is no generator state. A Stream names one augmented image (seed, index, epoch, view); a block of four words is
-// a pure function of the stream, the chain, the slot, what the words are for, and a counter. prime_dali/random.py is
-// the same in NumPy and float64, and the tests hold the two together.
+// There is no generator state. A Key names one augmented image (seed, index, epoch, view): the key of Philox and half
+// of its counter. A block of four words is a pure function of the key, the chain, the slot, what the words are for, and
+// the other half of the counter. prime_dali/random.py is the same in NumPy and float64, and the tests hold the two
+// together.
 #pragma once
 #include "math.h"
 
@@ -44,7 +45,7 @@ enum class Purpose : uint32_t {
   depth = 9
 };
 
-struct Stream {
+struct Key {
   uint32_t key0, key1, salt0, salt1;
 
   template <class U>
@@ -55,7 +56,7 @@ struct Stream {
   }
 };
 
-PRIME_HD Stream make_stream(uint64_t seed, int64_t index, int64_t epoch, int64_t view) {
+PRIME_HD Key make_key(uint64_t seed, int64_t index, int64_t epoch, int64_t view) {
   const uint64_t i = static_cast<uint64_t>(index);
   const Block<uint32_t> b = philox<uint32_t>({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32),
                                               static_cast<uint32_t>(epoch), static_cast<uint32_t>(view)},

@@ -1,4 +1,4 @@
-// One augmented image after another, on as many threads as asked: read, run the chains, mix, normalise, write.
+// One augmented image after another, on as many threads as asked: read, run the chains, mix, normalize, write.
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -9,7 +9,6 @@
 #endif
 
 #include "../core/check.h"
-#include "../core/primitives.h"
 #include "cpu.h"
 
 namespace prime {
@@ -109,25 +108,18 @@ struct Worker {
 
   // The end of one chain: `clean` itself where nothing happened.
   const float* run_chain(Row<const int32_t> plan, int chain) {
-    const Stream stream = plan.stream();
+    const Key key = plan.key();
     const float* src = clean.get();
     for (int j = 0; j < args.shape.depth; ++j) {
       const Slot slot = plan.slot(chain, j);
       float* dst = src == ping.get() ? pong.get() : ping.get();
       if (slot.primitive == kIdentity) continue;
-      if (!valid(slot, args.shape.max_cut, args.shape.max_band)) {  // somebody has edited the plan since it was checked
+      if (!valid(slot, args.shape)) {  // somebody has edited the plan since it was checked
         std::fill(ping.get(), ping.get() + values, not_a_number());
         return ping.get();
       }
-      switch (slot.primitive) {
-        case kSpectral: spectral_cpu(src, dst, geometry, slot, args.shape.filter, stream, chain, j); break;
-        case kSpatial:
-          if (!spatial) spatial.reset(new SpatialScratch(geometry));
-          spatial_cpu(src, dst, geometry, slot, stream, chain, j, *spatial);
-          break;
-        case kColor: color_cpu(src, dst, geometry, slot, stream, chain, j); break;
-        default: noise_cpu(src, dst, geometry, slot, stream, chain, j); break;
-      }
+      const SlotRun run{src, dst, geometry, slot, args.shape.filter, key, chain, j, spatial};
+      visit(slot.primitive, [&](auto primitive) { run_slot(primitive, run); });
       src = dst;
     }
     return src;

@@ -43,13 +43,24 @@ struct SpatialScratch {
 };
 
 // n normals of one run (core/random.h), `out` has room for 4 * run_blocks(n).
-void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int slot, Purpose purpose, int channel = 0);
+void normal_run(float* out, int n, Key key, uint32_t base, int chain, int slot, Purpose purpose, int channel = 0);
 
-// src, dst: [3, height, width] float32, not overlapping.
-void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int filter, Stream stream, int chain, int j);
-void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j,
-                 SpatialScratch& scratch);
-void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j);
-void noise_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j);
+// A slot to run on one image. Functions copy it first, so that no store to dst can change what they read.
+struct SlotRun {
+  const float* src;  // [3, height, width]
+  float* dst;        // the same, not overlapping
+  const Geometry& geometry;
+  Slot slot;
+  int filter;  // side of the spectral filter
+  Key key;
+  int chain, j;                              // where in the row the slot is
+  std::unique_ptr<SpatialScratch>& scratch;  // made when the first spatial slot comes
+};
+
+// Values of dst are in [0, 1] but for NaN.
+void run_slot(Spectral, const SlotRun& run);
+void run_slot(Spatial, const SlotRun& run);
+void run_slot(Color, const SlotRun& run);
+void run_slot(Noise, const SlotRun& run);
 
 }  // namespace prime

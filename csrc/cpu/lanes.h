@@ -1,4 +1,4 @@
-// Eight float32 numbers as one value, so that the templates of core/ vectorise without relying on the compiler's luck.
+// Eight float32 numbers as one value, so that the templates of core/ vectorize without relying on the compiler's luck.
 // GCC and Clang vector extensions: on AVX2 one register, elsewhere what the compiler makes of it.
 #pragma once
 #if defined(__AVX2__) && defined(__FMA__)

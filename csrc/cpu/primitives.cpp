@@ -1,28 +1,27 @@
 // Spectral, color and noise on one planar float32 image; spatial has a file of its own.
 #include <vector>
 
-#include "../core/primitives.h"
 #include "cpu.h"
 #include "lanes.h"
 
 namespace prime {
 
-void normal_run(float* out, int n, Stream stream, uint32_t base, int chain, int slot, Purpose purpose, int channel) {
+void normal_run(float* out, int n, Key key, uint32_t base, int chain, int slot, Purpose purpose, int channel) {
   const int blocks = run_blocks(n);
   const UintLanes ramp(uint8{0, 1, 2, 3, 4, 5, 6, 7});
   for (int q = 0; q < blocks; q += kLanes) {
-    const auto z = normals(stream.block(ramp + UintLanes(base + q), chain, slot, purpose, channel));
+    const auto z = normals(key.block(ramp + UintLanes(base + q), chain, slot, purpose, channel));
     const int count = blocks - q < kLanes ? blocks - q : kLanes;
     for (int k = 0; k < count; ++k)
       for (int i = 0; i < 4; ++i) out[4 * (q + k) + i] = z.z[i].v[k];
   }
 }
 
-void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int filter, Stream stream, int chain,
-                  int j) {
+void run_slot(Spectral, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, key, chain, j, scratch] = run;
   const int taps = filter * filter, radius = filter / 2;
   std::vector<float> w(run_blocks(taps) * 4);
-  normal_run(w.data(), taps, stream, 0, chain, j, Purpose::filter);
+  normal_run(w.data(), taps, key, 0, chain, j, Purpose::filter);
   for (int t = 0; t < taps; ++t) w[t] *= s.strength;
   w[taps / 2] += 1.f;
   for (int row = 0; row < 3 * g.height; ++row) {
@@ -44,11 +43,12 @@ void spectral_cpu(const float* src, float* dst, const Geometry& g, Slot s, int f
   }
 }
 
-void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j) {
+void run_slot(Color, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, key, chain, j, scratch] = run;
   const int count = s.last - s.first + 1;
   std::vector<float> b(run_blocks(count) * 4);
   for (int channel = 0; channel < 3; ++channel) {
-    normal_run(b.data(), count, stream, 0, chain, j, Purpose::color, channel);
+    normal_run(b.data(), count, key, 0, chain, j, Purpose::color, channel);
     for (int k = 0; k < count; ++k) b[k] *= s.strength;
     const float* in = src + channel * g.plane();
     float* out = dst + channel * g.plane();
@@ -59,10 +59,11 @@ void color_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream s
   }
 }
 
-void noise_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j) {
+void run_slot(Noise, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, key, chain, j, scratch] = run;
   std::vector<float> z(run_blocks(g.width) * 4);
   for (int row = 0; row < 3 * g.height; ++row) {
-    normal_run(z.data(), g.width, stream, static_cast<uint32_t>(row) * kRun, chain, j, Purpose::noise);
+    normal_run(z.data(), g.width, key, static_cast<uint32_t>(row) * kRun, chain, j, Purpose::noise);
     const float* in = src + static_cast<int64_t>(row) * g.width;
     float* out = dst + static_cast<int64_t>(row) * g.width;
     for (int x = 0; x < g.width; ++x) out[x] = clip01(fma(s.strength, z[x], in[x]));

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "../core/primitives.h"
 #include "cpu.h"
 #include "lanes.h"
 
@@ -53,8 +52,8 @@ void product(const float* a, int64_t a_row, int64_t a_k, const float* b, int ldb
 
 // Row a of the coefficients B_ab, b = 1 .. n; `variance` has room for n numbers.
 void coefficient_row(float* __restrict out, float* __restrict variance, int a, int n, const Geometry& g, Slot s,
-                     Stream stream, int chain, int j, Purpose purpose) {
-  normal_run(out, n, stream, static_cast<uint32_t>(a) * kRun, chain, j, purpose);
+                     Key key, int chain, int j, Purpose purpose) {
+  normal_run(out, n, key, static_cast<uint32_t>(a) * kRun, chain, j, purpose);
   // Standard deviations of a whole row: the sum of 1 / (i^2 + j^2) over the aliases (i, j) of (a, b) inside the disc.
   std::fill(variance, variance + n, 0.f);
   const int limit = s.last * s.last + s.last;
@@ -68,15 +67,14 @@ void coefficient_row(float* __restrict out, float* __restrict variance, int a, i
 }
 
 // One field u on the grid, before the factor sqrt(T) x side. out: rows of columns->pitch numbers.
-void field(float* out, const Geometry& g, Slot s, Stream stream, int chain, int j, Purpose purpose,
-           SpatialScratch& scratch) {
+void field(float* out, const Geometry& g, Slot s, Key key, int chain, int j, Purpose purpose, SpatialScratch& scratch) {
   const int rows = modes(s.last, g.height), columns = modes(s.last, g.width), pitch = g.columns->pitch;
   const int lda = round_up(g.columns->modes, 4);
   float* b = scratch.coefficients.get();
   for (int r = 0; r < rows; ++r) {
     const int n = row_modes(r + 1, s.last, g.width);
     float* row = b + static_cast<int64_t>(r) * lda;
-    coefficient_row(row, scratch.half.get(), r + 1, n, g, s, stream, chain, j, purpose);
+    coefficient_row(row, scratch.half.get(), r + 1, n, g, s, key, chain, j, purpose);
     std::fill(row + n, row + columns, 0.f);
   }
   float* panel = scratch.panel();
@@ -92,7 +90,7 @@ struct Position {
   int pixel;
   float next;
 };
-Position displace(int p, float shift, int side) {  // without branches, so that CPU loops vectorise
+Position displace(int p, float shift, int side) {  // without branches, so that CPU loops vectorize
   const float whole = floor(-shift), at = static_cast<float>(p) + whole, last = static_cast<float>(side - 1);
   const float clamped = at > 0.f ? (at < last ? at : last) : 0.f;  // a shift that is no number reads pixel 0
   return {static_cast<int>(clamped), at >= 0.f && at < last ? -shift - whole : 0.f};
@@ -131,10 +129,12 @@ float* SpatialScratch::panel() const {  // on a cache line
   return reinterpret_cast<float*>((address + line - 1) / line * line);
 }
 
-void spatial_cpu(const float* src, float* dst, const Geometry& g, Slot s, Stream stream, int chain, int j,
-                 SpatialScratch& scratch) {
-  field(scratch.shift[0].get(), g, s, stream, chain, j, Purpose::row_shift, scratch);
-  field(scratch.shift[1].get(), g, s, stream, chain, j, Purpose::column_shift, scratch);
+void run_slot(Spatial, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, key, chain, j, made] = run;
+  if (!made) made.reset(new SpatialScratch(g));
+  SpatialScratch& scratch = *made;
+  field(scratch.shift[0].get(), g, s, key, chain, j, Purpose::row_shift, scratch);
+  field(scratch.shift[1].get(), g, s, key, chain, j, Purpose::column_shift, scratch);
   const float scale_y = s.strength * static_cast<float>(g.height), scale_x = s.strength * static_cast<float>(g.width);
   // One output row at a time: first where each pixel is read, then the reading.
   std::vector<int> corner(g.width), right(g.width), below(g.width);

@@ -21,19 +21,22 @@ static __constant__ float kW[5][5] = {
 static __constant__ float kU[5][5] = {
     {2, 0, 0, 0, 0}, {0, 4, 0, 0, 0}, {-2, 0, 8, 0, 0}, {0, -8, 0, 16, 0}, {2, 0, -24, 0, 32}};
 
-// The coefficients of a color band, by one warp: of polynomials where the band is narrow. `band`: room in shared
-// memory.
-__device__ __forceinline__ void make_coefficients(const Row<const int32_t>& plan, Slot s, int chain, int j, int lane,
-                                                  float (&band_of_warp)[kWarps][kPolynomial], float* out) {
-  const int count = s.last - s.first + 1, middle = count / 2;
+inline int parameter_words(Color, const PlanShape& shape) {
+  return 3 * (shape.max_band > kPolynomial ? (shape.max_band + 3) / 4 * 4 : kPolynomialWords);
+}
+
+// The coefficients of a color band, by one warp: of polynomials where the band is narrow.
+__device__ __forceinline__ void make_parameters(Color, const PlanShape&, const WarpSlot& w) {
+  const Slot s = w.slot;
+  const int count = s.last - s.first + 1, middle = count / 2, lane = threadIdx.x % 32;
   for (int c = 0; c < 3; ++c) {
     if (count > kPolynomial) {
-      warp_run(count, plan.stream(), chain, j, Purpose::color, c,
-               [&](int i, float z) { out[c * count + i] = z * s.strength; });
+      warp_run(count, w.key, w.chain, w.j, Purpose::color, c,
+               [&](int i, float z) { w.out[c * count + i] = z * s.strength; });
       continue;
     }
-    float* band = band_of_warp[threadIdx.x / 32];
-    warp_run(count, plan.stream(), chain, j, Purpose::color, c, [&](int i, float z) { band[i] = z * s.strength; });
+    float* band = w.band;
+    warp_run(count, w.key, w.chain, w.j, Purpose::color, c, [&](int i, float z) { band[i] = z * s.strength; });
     const auto b = [&](int k) { return middle + k >= 0 && middle + k < count ? band[middle + k] : 0.f; };
     float sum = 0.f;
     if (lane < 6)
@@ -46,43 +49,21 @@ __device__ __forceinline__ void make_coefficients(const Row<const int32_t>& plan
       for (int i = 0; i < 5; ++i) sum = fmaf(b(2 * i + 2) - b(-2 * i - 2), kU[i][lane - 16], sum);
     else
       sum = 0.5f * static_cast<float>(s.first + middle);
-    if (lane < kPolynomialWords) out[c * kPolynomialWords + lane] = sum;
+    if (lane < kPolynomialWords) w.out[c * kPolynomialWords + lane] = sum;
     __syncwarp();
   }
 }
 
 // ------------------------------------------------------------------------------------------------------------ table
-// The table of a chain, by a block; coefficients go by way of the place for the slot's parameters.
-static __device__ void make_table(const PlanView& plan, const Parameters& parameters, Table* tables, int chain_index) {
-  static_assert(kBegin == 256, "a thread a byte");
-  const auto slot = [&](int j) { return slot_of(plan, chain_index, j); };
-  const int slots = tabulated(plan, slot), chain = chain_index % plan.shape.chains;
-  if (slots == 0) return;
-  const Stream stream = plan.row(chain_index / plan.shape.chains).stream();
-  float x[3];
-  for (int c = 0; c < 3; ++c) x[c] = byte_value(threadIdx.x);
-  for (int j = 0; j < slots; ++j) {
-    const Slot s = slot(j);
-    if (s.primitive != kColor) continue;
-    const int count = s.last - s.first + 1, channel = threadIdx.x / 32;  // a warp each
-    float* coefficients = parameters.of(static_cast<int64_t>(chain_index) * plan.shape.depth + j);
-    if (channel < 3)
-      warp_run(count, stream, chain, j, Purpose::color, channel,
-               [&](int i, float z) { coefficients[channel * count + i] = z * s.strength; });
-    __syncthreads();
-    for (int c = 0; c < 3; ++c) x[c] = color_map(x[c], coefficients + c * count, s.first, count);
-  }
-  for (int c = 0; c < 3; ++c) tables[chain_index][c][threadIdx.x] = x[c];
-}
-
-// Brings a pass's table, if it has one, into shared memory. All threads of the block come here.
-__device__ __forceinline__ void load_table(Table& table, const Pass& pass) {
-  if (pass.op != kColor) return;
-  constexpr int kQuads = sizeof(Table) / sizeof(uint4);
-  __syncthreads();  // nobody still reads another chain's table
-  for (int i = threadIdx.x; i < kQuads; i += kThreads)
-    reinterpret_cast<uint4*>(table)[i] = __ldg(static_cast<const uint4*>(pass.operand) + i);
+// A slot as a part of a table, by a block: what it makes of x, three channels of a thread's byte. The coefficients go
+// by way of the place for the slot's parameters.
+__device__ __forceinline__ void tabulate(Color, float (&x)[3], Slot s, Key key, int chain, int j, float* coefficients) {
+  const int count = s.last - s.first + 1, channel = threadIdx.x / 32;  // a warp each
+  if (channel < 3)
+    warp_run(count, key, chain, j, Purpose::color, channel,
+             [&](int i, float z) { coefficients[channel * count + i] = z * s.strength; });
   __syncthreads();
+  for (int c = 0; c < 3; ++c) x[c] = color_map(x[c], coefficients + c * count, s.first, count);
 }
 
 // ------------------------------------------------------------------------------------------------------- evaluation
@@ -119,6 +100,13 @@ __device__ __forceinline__ void color_polynomial(float* (&x)[N], const float* pa
 // Long and rarely run: a function of its own.
 static __device__ __noinline__ float wide_color(float x, const float* coefficients, int first, int count) {
   return color_map(x, coefficients, first, count);
+}
+
+__device__ __forceinline__ void evaluate(Color, float& left, float& right, const StepPlace& at) {
+  const Step& s = at.step;
+  const float* coefficients = s.parameters + at.channel * s.count;
+  left = wide_color(left, coefficients, s.first, s.count);
+  right = wide_color(right, coefficients, s.first, s.count);
 }
 
 }  // namespace prime

@@ -7,7 +7,7 @@ namespace prime {
 
 // Of code_bytes() each, for a field's shifts.
 static __device__ int planes(const ImageShape& shape, Slot s) {
-  return Precision(shape.height, shape.width, s).quantum == kWide ? 2 : 1;
+  return Precision(shape.height, shape.width, s).quantization_step == kWide ? 2 : 1;
 }
 
 struct CompileParams {
@@ -31,9 +31,9 @@ static __device__ int add_field(const PlanView& plan, const CompileParams& p, co
   const int ky = parity_pad(modes(s.last, p.shape.height));
   uint2* shift = p.pool.shifts(atomicAdd(round.counts + kShifts, planes(p.shape, s)));
   const int at = atomicAdd(round.counts + kFields, 1);
-  const Stream stream = plan.row(chain_index / plan.shape.chains).stream();
+  const Key key = plan.row(chain_index / plan.shape.chains).key();
   const int chain = chain_index % plan.shape.chains, split = !precision.coarse && ky <= p.split_modes;
-  round.fields[at] = {stream, shift, chain, j, s.last, ky, split, precision.quantum, s.strength, {}};
+  round.fields[at] = {key, shift, chain, j, s.last, ky, split, precision.quantization_step, s.strength, {}};
   return at;
 }
 
@@ -44,7 +44,7 @@ __device__ int passes_of(const PlanView& plan, SlotAt slot) {
   for (; j < plan.shape.depth; ++j) {
     const int primitive = slot(j).primitive;
     if (primitive == kInvalid) return 0;
-    if (primitive == kSpectral || primitive == kSpatial || (primitive != kIdentity && passes == 0)) ++passes;
+    if (primitive != kIdentity && (passes == 0 || !is_pointwise(primitive))) ++passes;
   }
   return passes;
 }
@@ -135,7 +135,7 @@ static __device__ void compile_chains(const PlanView& plan, const CompileParams&
   };
   int j = tabulated(plan, slot);
   if (j > 0) {
-    next(kColor);
+    next(kTabulated);
     pass.operand = p.tables + chain_index;
   }
   for (; j < depth && weight != 0.f; ++j) {
@@ -145,13 +145,13 @@ static __device__ void compile_chains(const PlanView& plan, const CompileParams&
       passes = -1;
       break;
     }
-    if (s.primitive == kSpectral) {
-      next(kSpectral);
-      pass.operand = p.parameters.of(at + j);
-    } else if (s.primitive == kSpatial) {
+    if (s.primitive == kSpatial) {
       next(kSpatial);
       const Field& field = round.fields[numbers[threadIdx.x * depth + j]];
-      pass.operand = field.shift, pass.quantum = field.quantum;
+      pass.operand = field.shift, pass.quantization_step = field.quantization_step;
+    } else if (!is_pointwise(s.primitive)) {
+      next(s.primitive);
+      pass.operand = p.parameters.of(at + j);
     } else {
       if (passes == 0) next(kIdentity);
       p.steps[at + steps++] = {p.parameters.of(at + j), s.primitive, j, s.first, s.last - s.first + 1, s.strength, 0};

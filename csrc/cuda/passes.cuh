@@ -4,28 +4,25 @@
 #include "displacement/warp.cuh"
 #include "noise.cuh"
 #include "spectral.cuh"
+#include "table.cuh"
 
 namespace prime {
 
 // Long and rarely run: a function of its own, on a copy of the patch in memory.
-static __device__ __noinline__ void rare_step(Patch& p, Step s, Stream stream, int chain, int height, int x, int y) {
-  for (int r = 0; r < kStrip; ++r)
-    for (int c = 0; c < 3; ++c) {
-      float &left = p.v[r][0][c], &right = p.v[r][1][c];
-      if (s.primitive == kColor) {
-        left = wide_color(left, s.parameters + c * s.count, s.first, s.count);
-        right = wide_color(right, s.parameters + c * s.count, s.first, s.count);
-      } else {
-        add_noise(left, right, s, stream, chain, height, c, x, y + r);
-      }
-    }
+static __device__ __noinline__ void rare_step(Patch& p, StepPlace at) {
+  for (int r = 0; r < kStrip; ++r, ++at.y)
+    for (at.channel = 0; at.channel < 3; ++at.channel)
+      visit(at.step.primitive, [&](auto primitive) {
+        if constexpr (decltype(primitive)::kPointwise)
+          evaluate(primitive, p.v[r][0][at.channel], p.v[r][1][at.channel], at);
+      });
 }
 
 __device__ __forceinline__ void pointwise(Patch& p, const PassInputs& in, Place o, int chain_index, const Step& s) {
   if (s.primitive != kColor || s.count > kPolynomial) {
     Patch copy = p;
     const int chain = chain_index % in.plan.shape.chains;
-    rare_step(copy, s, in.plan.row(chain_index / in.plan.shape.chains).stream(), chain, in.shape.height, o.x, o.y);
+    rare_step(copy, {s, in.plan.row(chain_index / in.plan.shape.chains).key(), chain, in.shape.height, 0, o.x, o.y});
     p = copy;
     return;
   }
@@ -43,15 +40,12 @@ template <bool k3x3, int kCount, class Put>
 __device__ __forceinline__ void run_first(const PassInputs& in, Place o, const Pass& pass, const Table& table,
                                           Put put) {
   const Source source(pass.source, in.shape);
-  if (pass.op == kSpectral) {
-    const float* taps = static_cast<const float*>(pass.operand);
-    if constexpr (k3x3)
-      filter_3x3<kCount>(source, o, taps, put);
-    else
-      filter_any<kCount>(source, o, taps, in.plan.shape.filter, put);
-  } else if (pass.op == kSpatial) {
-    displace<kCount>(source, o, static_cast<const uint2*>(pass.operand), pass.quantum, put);
-  } else if (pass.op == kColor) {
+#define PRIMITIVE(Type, name, ...) \
+  if constexpr (!Type::kPointwise) \
+    if (pass.op == k##Type) return move_pixels<k3x3, kCount>(Type{}, source, o, pass, in.plan.shape.filter, put);
+  PRIME_PRIMITIVES(PRIMITIVE)
+#undef PRIMITIVE
+  if (pass.op == kTabulated) {
     read<kCount>(source, o, [&](uint2 p, int c) { return table[c][level(p, c)]; }, put);
   } else {
     read<kCount>(source, o, [](uint2 p, int c) { return nearest(decode(p, c) - 1.f); }, put);

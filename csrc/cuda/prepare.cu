@@ -1,9 +1,9 @@
 // The first stage of a chunk: packs the images, and turns the plan into what the other kernels need.
-#include "color.cuh"
 #include "compile_plan.cuh"
 #include "displacement/products.cuh"
 #include "pack.cuh"
 #include "spectral.cuh"
+#include "table.cuh"
 #include "workspace.cuh"
 
 namespace prime {
@@ -35,21 +35,20 @@ __device__ void make_parameters(const PlanView& plan, const Parameters& paramete
             chain = chain_index % plan.shape.chains;
   const Row<const int32_t> row = plan.row(chain_index / plan.shape.chains);
   const Slot s = row.slot(chain, j);
-  if (!valid(s, plan.shape.max_cut, plan.shape.max_band)) return;
-  float* out = parameters.of(static_cast<int64_t>(chain_index) * plan.shape.depth + j);
-  const int lane = threadIdx.x % 32;
-  if (s.primitive == kSpectral) {
-    make_taps(plan.shape.filter, row, s, chain, j, lane, out);
-  } else if (s.primitive == kColor) {
-    if (j < tabulated(plan, [&](int j) { return slot_of(plan, chain_index, j); })) return;  // make_table() has these
-    make_coefficients(row, s, chain, j, lane, band_of_warp, out);
-  }
+  if (!valid(s, plan.shape)) return;
+  const WarpSlot warp_slot{s, row.key(), chain, j, parameters.of(at), band_of_warp[threadIdx.x / 32]};
+  visit(s.primitive, [&](auto primitive) {
+    using Type = decltype(primitive);
+    if constexpr (Type::kTable)  // make_table() has these
+      if (j < tabulated(plan, [&](int j) { return slot_of(plan, chain_index, j); })) return;
+    if constexpr (Type::kParameters) make_parameters(primitive, plan.shape, warp_slot);
+  });
 }
 
 // Block: a part of one task, see Tasks.
 // Reads the plan and the input.
 // Writes admitted; chains, passes, steps, fields, counts, to_do; parameters; tables; packed, bad; sines.
-__global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ BeginParams p) {
+__global__ void __launch_bounds__(kBegin, 4) begin_kernel(const __grid_constant__ BeginParams p) {
   after_last_kernel();
   const Tasks& tasks = p.tasks;
   unsigned block = blockIdx.x;

@@ -24,8 +24,8 @@ __global__ void sample_kernel(const __grid_constant__ SampleParams p) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= p.rows) return;
   const int64_t view = p.views[r / p.images], image = r % p.images;
-  const Stream stream = make_stream(p.seed, p.index[image], p.epoch[image * p.epoch_step], view);
-  draw_part(p.distributions, stream, view, static_cast<int>(blockIdx.y), row_of(p.plan, r, p.distributions));
+  const Key key = make_key(p.seed, p.index[image], p.epoch[image * p.epoch_step], view);
+  draw_part(p.distributions, key, view, static_cast<int>(blockIdx.y), row_of(p.plan, r, p.distributions));
 }
 
 // One thread.

@@ -5,16 +5,17 @@
 
 namespace prime {
 
+inline int parameter_words(Spectral, const PlanShape& shape) { return (shape.filter * shape.filter + 1 + 3) / 4 * 4; }
+
 // The taps of a filter, by one warp: times 256/255 and followed by their sum, because they meet 1 + (255/256) x.
-__device__ __forceinline__ void make_taps(int size, const Row<const int32_t>& plan, Slot s, int chain, int j, int lane,
-                                          float* out) {
-  const int taps = size * size;
-  warp_run(taps, plan.stream(), chain, j, Purpose::filter, 0,
-           [&](int i, float z) { out[i] = (fmaf(s.strength, z, i == taps / 2 ? 1.f : 0.f)) * kUp; });
-  if (lane == 0) {
+__device__ __forceinline__ void make_parameters(Spectral, const PlanShape& shape, const WarpSlot& w) {
+  const int taps = shape.filter * shape.filter;
+  warp_run(taps, w.key, w.chain, w.j, Purpose::filter, 0,
+           [&](int i, float z) { w.out[i] = (fmaf(w.slot.strength, z, i == taps / 2 ? 1.f : 0.f)) * kUp; });
+  if (threadIdx.x % 32 == 0) {
     float sum = 0.f;
-    for (int i = 0; i < taps; ++i) sum += out[i];
-    out[taps] = sum;
+    for (int i = 0; i < taps; ++i) sum += w.out[i];
+    w.out[taps] = sum;
   }
 }
 
@@ -110,6 +111,15 @@ __device__ __forceinline__ void filter_any(const Source& s, Place o, const float
     }
     put(r, v);
   }
+}
+
+template <bool k3x3, int kCount, class Put>
+__device__ __forceinline__ void move_pixels(Spectral, const Source& s, Place o, const Pass& pass, int size, Put put) {
+  const float* taps = static_cast<const float*>(pass.operand);
+  if constexpr (k3x3)
+    filter_3x3<kCount>(s, o, taps, put);
+  else
+    filter_any<kCount>(s, o, taps, size, put);
 }
 
 }  // namespace prime

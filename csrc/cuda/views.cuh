@@ -22,12 +22,14 @@ constexpr int kK = 16;                             // depth of a tensor-core pro
 constexpr int kPolynomial = 21;       // a color band of at most so many frequencies is evaluated as polynomials
 constexpr int kPolynomialWords = 24;  // per channel
 
+constexpr int kTabulated = 127;  // Pass::op
+
 struct alignas(16) Pass {
-  const uint2* source;  // the image it starts from
-  uint2* target;        // where its own goes, but that of the last pass of a chain
-  const void* operand;  // the taps of a filter, a Field's shifts, or a Table
-  float quantum;        // see Precision
-  int8_t op;            // kSpectral, kSpatial; without either: kColor, a Table; or kIdentity, pointwise slots alone
+  const uint2* source;      // the image it starts from
+  uint2* target;            // where its own goes, but that of the last pass of a chain
+  const void* operand;      // the taps of a filter, a Field's shifts, or a Table
+  float quantization_step;  // see Precision
+  int8_t op;  // a primitive that is not pointwise; or kTabulated, a Table; or kIdentity, pointwise slots alone
   uint8_t first, last;  // its pointwise slots among the steps of the chain
   uint8_t unused;       // so that a copy reads nothing that was not written
 };
@@ -40,6 +42,14 @@ struct alignas(16) Step {  // a pointwise slot
   int unused;  // so that a copy reads nothing that was not written
 };
 
+// Two neighboring values of one channel that a pointwise slot meets.
+struct StepPlace {
+  Step step;
+  Key key;
+  int chain, height;  // height of the image
+  int channel, x, y;  // of the left one
+};
+
 struct alignas(16) Chain {
   Pass last;
   int passes;  // -1: a slot is one that no draw could have made
@@ -47,19 +57,19 @@ struct alignas(16) Chain {
   int unused[2];
 };
 
-// What the color maps that a chain begins with make of the 256 values of a byte, by channel.
+// What the slots that a chain begins with make of the 256 values of a byte, by channel.
 using Table = float[3][256];
 
 // One spatial slot of the chunk. Its displacement field is D = S_y B S_x^T (core/primitives.h). Modes are kept in two
 // halves, odd frequencies first: sines of odd frequencies are even about the middle of the grid and the others odd, so
 // products are needed for half of the rows only.
 struct alignas(16) Field {
-  Stream stream;
+  Key key;
   uint2* shift;  // [H, pitch] codes, or float2
   int chain, slot, cut;
-  int ky;         // parity_pad of the vertical modes
-  int split;      // coefficients and half products have a second half-precision number for the residual
-  float quantum;  // see Precision
+  int ky;                   // parity_pad of the vertical modes
+  int split;                // coefficients and half products have a second half-precision number for the residual
+  float quantization_step;  // see Precision
   float strength;
   int unused[3];
 };
@@ -73,7 +83,7 @@ struct PlanView {
   int64_t batch;         // images of the whole batch
   int images, views;     // images of the chunk; views of every image
   PlanShape shape;
-  bool bytes;  // the images are bytes: color maps that a chain begins with become a table
+  bool bytes;  // the images are bytes: what a chain begins with may become a table
   __host__ __device__ int chain_count() const { return images * views * shape.chains; }
   __device__ Row<const int32_t> row(int row) const {
     const int64_t at = row / images * batch + row % images;
@@ -150,7 +160,7 @@ __device__ __forceinline__ int in_first_round(const int* admitted, int images) {
 // What a pass reads besides what it points to.
 struct PassInputs {
   ImageShape shape;
-  PlanView plan;      // random streams of rows, and the size of filters
+  PlanView plan;      // Philox keys of rows, and the size of filters
   const Step* steps;  // [chain_count, depth]
 };
 

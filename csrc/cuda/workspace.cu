@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "../core/check.h"
+#include "color.cuh"
+#include "spectral.cuh"
 #include "workspace.cuh"
 
 namespace prime {
@@ -17,6 +19,18 @@ struct Arena {
     used += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
   }
 };
+
+// Words of a slot's parameters, whatever its primitive.
+int largest_parameters(const PlanShape& shape) {
+  int most = 0;
+  const auto count = [&](auto primitive) {
+    if constexpr (decltype(primitive)::kParameters) most = std::max(most, parameter_words(primitive, shape));
+  };
+#define PRIMITIVE(Type, name, ...) count(Type{});
+  PRIME_PRIMITIVES(PRIMITIVE)
+#undef PRIMITIVE
+  return most;
+}
 
 }  // namespace
 
@@ -42,8 +56,7 @@ Workspace lay_out(const ApplyArgs& a, int64_t first_image, int64_t images, int r
   w.pool.half_words = words_of_mode * std::max(ky, 2 * std::min(ky, std::max(48, ky / 32 * 16)));
   w.split_modes = static_cast<int>(w.pool.half_words / (2 * words_of_mode));
   w.pool.pixels = w.shape.pixels;
-  w.parameters.words = std::max((plan.filter * plan.filter + 1 + 3) / 4 * 4,
-                                3 * (plan.max_band > kPolynomial ? (plan.max_band + 3) / 4 * 4 : kPolynomialWords));
+  w.parameters.words = largest_parameters(plan);
   const int64_t chains = w.plan.chain_count(), slots = chains * plan.depth, spatial = plan.max_cut > 0 ? slots : 0;
   const int counters = kPasses + plan.depth - 1;
   Arena arena{static_cast<char*>(base)};

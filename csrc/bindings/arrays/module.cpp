@@ -173,7 +173,7 @@ PYBIND11_MODULE(_arrays, m) {
   });
   m.def("precision", [](int height, int width, float strength, int cut) {  // for tests
     const Precision precision(height, width, {kSpatial, strength, 0, cut});
-    return std::pair(precision.coarse, precision.quantum);
+    return std::pair(precision.coarse, precision.quantization_step);
   });
   m.def("validate", &validate, "plan"_a, "plan_shape"_a);
   m.def("check_pixels", &check_pixels, "device"_a);  // -1: all devices in use

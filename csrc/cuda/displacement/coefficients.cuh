@@ -105,7 +105,7 @@ __device__ __forceinline__ void draw(int step, int a, int n, const Field& f, con
   for (int i = 0; i < 4; ++i) {
     const uint32_t counter = static_cast<uint32_t>(a) * kRun + 8 * step + i % 2 * 4 + threadIdx.x % 4;
     block[i / 2][i % 2] =
-        f.stream.block<uint32_t>(counter, f.chain, f.slot, i / 2 ? Purpose::column_shift : Purpose::row_shift);
+        f.key.block<uint32_t>(counter, f.chain, f.slot, i / 2 ? Purpose::column_shift : Purpose::row_shift);
   }
   Normals<float> z[2][2];
 #pragma unroll

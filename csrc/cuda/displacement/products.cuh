@@ -226,9 +226,9 @@ __device__ __forceinline__ void shifts(const ShiftParams& p) {
     for (int product = 0; product < (f.split ? 3 : 1);
          ++product)  // then residuals of sines, and residuals of half products
       multiply(sum, sines + (product == 1) * 32, half + (product == 2) * residual_of_half, steps);
-    const bool wide = f.quantum == kWide, whole = x + 4 <= width / 2 && width % 4 == 0 && !wide;
-    const float up =
-        f.strength * kFactor * from_bits(0x7f000000 - bits(f.quantum));  // over the quantization step, a power of two
+    const bool wide = f.quantization_step == kWide, whole = x + 4 <= width / 2 && width % 4 == 0 && !wide;
+    const float up = f.strength * kFactor *
+                     from_bits(0x7f000000 - bits(f.quantization_step));  // over the quantization step, a power of two
     const float2 scale = {up * static_cast<float>(height), up * static_cast<float>(width)};
 #pragma unroll
     for (int k = 0; k < 2; ++k) {

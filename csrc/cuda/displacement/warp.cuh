@@ -6,19 +6,20 @@ namespace prime {
 
 // Where to read along one axis, clamped to the image: the last pixel before that point but one that has a next one, as
 // kMagic and its number, and the next one's weight. `last`: kMagic and the number of the last pixel but one. The shift
-// is quantum * code less what `at` has more than kMagic and the pixel's own number. The weight is the exact fraction:
-// at pixel 4000 a float32 sum would lose half its digits.
+// is quantization_step * code less what `at` has more than kMagic and the pixel's own number. The weight is the exact
+// fraction: at pixel 4000 a float32 sum would lose half its digits.
 constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: a sum with it is a whole number, in its low bits
 constexpr uint32_t kMagicBits = 0x4b400000;
-__device__ __forceinline__ float displaced(float code, float quantum, float at, float last, float& next) {
-  const float whole = fminf(fmaxf(__fmaf_rd(-quantum, code, at), kMagic), last);
-  next = clipped_fma(-quantum, code, at - whole);
+__device__ __forceinline__ float displaced(float code, float quantization_step, float at, float last, float& next) {
+  const float whole = fminf(fmaxf(__fmaf_rd(-quantization_step, code, at), kMagic), last);
+  next = clipped_fma(-quantization_step, code, at - whole);
   return whole;
 }
 
 template <int kCount, class Put>
-__device__ __forceinline__ void displace(const Source& s, Place o, const uint2* field, float quantum, Put put) {
-  const float zero = kMagic + (quantum == kWide ? 0.f : quantum * kCodeZero);  // a whole number
+__device__ __forceinline__ void displace(const Source& s, Place o, const uint2* field, float quantization_step,
+                                         Put put) {
+  const float zero = kMagic + (quantization_step == kWide ? 0.f : quantization_step * kCodeZero);  // a whole number
   const float bottom = kMagic + static_cast<float>(s.height - 2), right = kMagic + static_cast<float>(s.width - 2);
   const float at_x = zero + static_cast<float>(o.x);
   float at_y = zero + static_cast<float>(o.y);
@@ -27,15 +28,15 @@ __device__ __forceinline__ void displace(const Source& s, Place o, const uint2* 
 #pragma unroll 1
   for (int row = 0; row < kCount && row < s.height - o.y; row += kStrip) {
     float shift[kStrip][2][2];
-    read_shifts(shift, field, quantum == kWide, s, {o.x, o.y + row});
+    read_shifts(shift, field, quantization_step == kWide, s, {o.x, o.y + row});
 #pragma unroll
     for (int r = 0; r < kStrip; ++r) {
       Two v;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float next_y, next_x;
-        const float down = displaced(shift[r][i][0], quantum, at_y, bottom, next_y);
-        const float across = displaced(shift[r][i][1], quantum, at_x + static_cast<float>(i), right, next_x);
+        const float down = displaced(shift[r][i][0], quantization_step, at_y, bottom, next_y);
+        const float across = displaced(shift[r][i][1], quantization_step, at_x + static_cast<float>(i), right, next_x);
         const uint32_t at = static_cast<uint32_t>(bits(down)) * s.pitch + origin + static_cast<uint32_t>(bits(across));
         const uint2 *upper_corner = upper_pixels + at, *lower_corner = lower_pixels + at;
         const Raw a = decode(__ldg(upper_corner)), b = decode(__ldg(upper_corner + 1)), c = decode(__ldg(lower_corner)),
@@ -53,6 +54,11 @@ __device__ __forceinline__ void displace(const Source& s, Place o, const uint2* 
       at_y += 1.f;
     }
   }
+}
+
+template <bool k3x3, int kCount, class Put>
+__device__ __forceinline__ void move_pixels(Spatial, const Source& s, Place o, const Pass& pass, int, Put put) {
+  displace<kCount>(s, o, static_cast<const uint2*>(pass.operand), pass.quantization_step, put);
 }
 
 }  // namespace prime
