@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -133,8 +133,8 @@ class PrimeConfig:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Pickled, perhaps when ``spatial_distribution`` was called ``spatial_law``."""
-        fields = {_RENAMED.get(name, name): value for name, value in state.items() if not name.startswith("_")}
-        self.__init__(**fields)  # type: ignore[misc]
+        fields = {name: value for name, value in state.items() if not name.startswith("_")}
+        self.__init__(**with_new_names(fields))  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if isinstance(self.primitives, str) or not isinstance(self.primitives, (tuple, list, set, frozenset)):
@@ -237,6 +237,11 @@ class PrimeConfig:
             color_cut_max=float(self.color_cut_max), color_band=float(self.color_band or 0),
             noise_std=self.noise_std or 0.0,
         )  # fmt: skip
+
+
+def with_new_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a configuration that an earlier version may have saved, by the names that they have now."""
+    return {_RENAMED.get(name, name): value for name, value in fields.items()}
 
 
 def _refuse_old_names(given: Iterable[str]) -> None:

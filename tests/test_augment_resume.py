@@ -61,6 +61,18 @@ def test_going_on(source: Path, tmp_path: Path) -> None:
         augment.run(Settings(moved, out, settings.config, copies=2, device="cpu"))
 
 
+def test_a_manifest_of_an_earlier_version(source: Path, tmp_path: Path) -> None:
+    """One that has a setting by an older name is of the same settings, and its copies can be made again."""
+    out = tmp_path / "out"
+    settings = Settings(source, out, prime_dali.preset("imagenet"), copies=1, device="cpu", workers=1)
+    augment.run(settings)
+    manifest = out / "manifest.json"
+    assert "spatial_distribution" in manifest.read_text()
+    manifest.write_text(manifest.read_text().replace("spatial_distribution", "spatial_law"))
+    augment.run(settings)
+    np.testing.assert_array_equal(augment.remake(out / "cat" / "a b-0.png"), pixels(out / "cat" / "a b-0.png"))
+
+
 def test_sources_that_changed(source: Path, tmp_path: Path) -> None:
     """Of the same names and sizes; other times alone, as of a folder that was copied, are no change."""
     out = tmp_path / "out"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from .. import _progress
 from .._files import held, naming, sync, sync_file_system
 from .._states import Kind
+from ..config import with_new_names
 from .folders import shown
 from .pictures import PhotoError, sha256
 
@@ -136,6 +137,8 @@ def read_manifest(folder: Path, command: str, more: Mapping[str, Any] | None = N
         "put back a copy of it, or choose another folder",
     )  # fmt: skip
     content: dict[str, Any] = kind.read_json(folder / MANIFEST)
+    if isinstance(content.get("config"), dict):
+        content["config"] = with_new_names(content["config"])
     return content
 
 
