@@ -22,7 +22,7 @@ DEBUG = "PRIME_DALI_DEBUG"  # in the environment, so that processes that a comma
 
 _REASONS = {
     errno.ENOENT: "no such file or folder", errno.EEXIST: "expected a folder, got a file",
-    errno.ENOTDIR: "expected a folder, got a file", errno.EISDIR: "expected a file, got a folder",
+    errno.ENOTDIR: "expected it to lie in a folder, got a file there", errno.EISDIR: "expected a file, got a folder",
     errno.ENOSPC: "no space is left on the disk", errno.EACCES: "permission denied; choose another place or user",
 }  # fmt: skip
 _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError)
