@@ -3,7 +3,7 @@
 # make DALI=dali-cuda12 ...    DALI for CUDA 12 (default: what the driver says, else CUDA 13)
 # make WORKERS=4 test           how many processes test at a time (default: two, and one where there is a GPU)
 # make SECONDS=600 fuzz          how long each fuzz test runs
-# make TESTS=tests coverage      coverage by all tests of everything (default: of the library, by its own tests)
+# make TESTS='tests/test_*.py' REPORT= coverage   of everything by all tests (default: of the library, by its own tests)
 # make BATCH=512 profile         images in the profiled batch
 # make TORCH="2.10 2.14 none" try-wheel   with which versions of torch, or environments that have one
 
@@ -24,6 +24,7 @@ INSTRUMENTED := build/coverage/lib
 SECONDS ?= 60
 BATCH ?= 256
 TESTS ?= $(addprefix tests/test_,arrays.py bad_input.py core_checks.py pixels.py primitives.py random.py torch.py)
+REPORT ?= --include='prime_dali/[a-z]*.py' --omit='prime_dali/cli.py,prime_dali/recipes.py'
 # On a GPU tests measure memory and times, and would see each other's.
 WORKERS ?= $(if $(CUDA_MAJOR),0,2)
 build_wheel = cd build/wheel && rm -rf build && PRIME_DALI_NAME_VARIANT=1 PRIME_DALI_CUDA=$(1) \
@@ -54,14 +55,17 @@ format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(SOURCES)
 
-# The lines that no test runs, of Python and of the C++ core; gcc counts the latter. Instrumented libraries are not part of
-# the package: they are in build/, with a copy of it. The tests of torch.compile take long under a tracer.
+# The lines that no test runs, of Python and of the C++ core, whose instrumented libraries are in build/ with a copy of the
+# package. A process per file: workers of pytest-xdist end without writing what gcc counted. Tests of torch.compile are
+# left out: they take long under a tracer, which does not see compiled code.
 coverage: $(INSTRUMENTED)/built
 	find build/coverage -name '*.gcda' -delete
-	PYTHONPATH=$(INSTRUMENTED) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(TESTS) \
-		$(if $(filter tests,$(TESTS)),,-k "not compil and not export") --cov --cov-report=
-	$(BIN)/coverage report $(if $(filter tests,$(TESTS)),,--include='prime_dali/*.py')
-	$(BIN)/gcovr --txt --filter csrc/ build/coverage
+	$(BIN)/coverage erase
+	printf '%s\n' $(TESTS) | PYTHONPATH=$(INSTRUMENTED) xargs -n 1 -P $(if $(filter 0,$(WORKERS)),1,$(WORKERS)) \
+		$(BIN)/coverage run --parallel-mode $(BIN)/pytest -q -k "not compil and not export"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report $(REPORT)
+	$(BIN)/gcovr --txt --merge-lines --filter csrc/ build/coverage
 
 $(INSTRUMENTED)/built: $(VENV)/installed $(shell find prime_dali -name '*.py')
 	CXX="$(CXX) --coverage -fprofile-update=atomic" PRIME_DALI_CUDA=0 $(BIN)/python setup.py --quiet build \

@@ -14,12 +14,12 @@ from .tools import options as _options
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
 _MODULES = {
-    "gallery": ("tools.gallery_command", "what PRIME does, as a picture or as a page to search in"),
-    "augment": ("tools.augment", "copies of a folder of images, or of CIFAR, made before training"),
-    "train": ("training.train", "a robust classifier, by one of the paper's recipes"),
-    "corrupt": ("evaluation.corrupt", "make a corruption benchmark of a clean test set"),
-    "evaluate": ("evaluation.evaluate", "accuracy, corruption accuracy and mCE of a classifier, with tables"),
-    "analyze": ("experiments.command", "the paper's other experiments: similarity, embedding and more"),
+    "gallery": ("tools.gallery_command", "show PRIME on photographs, as an image or as a searchable page"),
+    "augment": ("tools.augment", "augment a folder of images, or CIFAR, offline, before training"),
+    "train": ("training.train", "train a robust classifier by one of the paper's recipes"),
+    "corrupt": ("evaluation.corrupt", "make a corruption benchmark from a clean test set"),
+    "evaluate": ("evaluation.evaluate", "report accuracy, corruption accuracy and mCE of a classifier"),
+    "analyze": ("experiments.command", "run the paper's experiments: main table, similarity, ablation and more"),
 }
 
 
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, (_, summary) in _MODULES.items():
         commands.add_parser(name, help=summary)
 
-    doctor = commands.add_parser("doctor", help="what was built, found and usable, and how to get what is missing")
+    doctor = commands.add_parser("doctor", help="list what is installed and usable, and how to install the rest")
     doctor.set_defaults(run=_doctor)
 
     plugin = commands.add_parser("build-dali-plugin", help="compile the native operator for the installed DALI")
@@ -62,12 +62,12 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser(
         "demo",
-        help="photographs through a DALI pipeline with PRIME",
+        help="run photographs through a DALI pipeline with PRIME",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     demo.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
-    demo.add_argument("--photos", type=Path, help="a folder; none: those of scikit-image and -learn")
-    demo.add_argument("--batch", type=_options.whole(1, 65536), default=32, help="images a batch")
+    demo.add_argument("--photos", type=Path, help="a folder; default: those of scikit-image and -learn")
+    demo.add_argument("--batch", type=_options.whole(1, 65536), default=32, help="images per batch")
     demo.add_argument("--batches", type=_options.whole(1, 10**9), default=20, help="batches to time")
     demo.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="where the pipeline runs")
     _options.add_config(demo)

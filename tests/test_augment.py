@@ -102,7 +102,7 @@ def test_copies_of_a_folder(source: Path, tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["augment", "--remake", str(out / "dog" / "z.0-1.png"), str(again)]) == 0
     assert again.read_bytes() == made["dog/z.0-1.png"]
     assert cli.main(["augment", "--remake", str(out / "dog" / "z.0-0.png"), str(again)]) == 1
-    assert f"{again}: expected a name that is not taken" in capsys.readouterr().err
+    assert f"{again}: expected a name that does not exist yet" in capsys.readouterr().err
     assert again.read_bytes() == made["dog/z.0-1.png"]
     with pytest.raises(SystemExit):
         cli.main(["augment", "--remake", str(out / "dog" / "z.0-1.png"), str(again), "--on-error", "skip"])
@@ -131,7 +131,7 @@ def test_going_on(source: Path, tmp_path: Path) -> None:
     }
     assert sorted(lines(out), key=str) == sorted(listed, key=str)
 
-    with pytest.raises(FileNotFoundError, match=rf"{source}: not there; if it has moved, write so into {out}/manifest"):
+    with pytest.raises(FileNotFoundError, match=rf"{source}: no such folder; if it has moved, enter its new path in {out}/manifest"):
         augment.remake(out / "cat" / "a b-1.png")
     manifest = (out / "manifest.json").read_text()
     (out / "manifest.json").write_text(manifest.replace(json.dumps(str(source)), json.dumps(str(moved))))
@@ -158,7 +158,7 @@ def test_sources_that_changed(source: Path, tmp_path: Path) -> None:
     assert stamp == [[len(before), 1, photo.stat().st_ctime_ns]]
     photo.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
     os.utime(photo, ns=(1, 1))  # as rsync --times does
-    with pytest.raises(ValueError, match=r"z.0.bmp: expected the file that dog/z.0-0.png was made of, .* has changed"):
+    with pytest.raises(ValueError, match=r"z.0.bmp: expected the file that dog/z.0-0.png was made from, .* has changed"):
         augment.run(settings)
     photo.write_bytes(before)
     augment.run(settings)
@@ -301,7 +301,7 @@ def test_sixteen_bits_are_refused(source: Path, tmp_path: Path, capsys: pytest.C
     Image.fromarray(np.linspace(0, 65535, 40 * 40).reshape(40, 40).astype(np.uint16)).save(source / "cat" / "deep.png")
     assert cli.main(["augment", str(source), str(tmp_path / "out"), "--copies", "1", "--device", "cpu"]) == 1
     assert (
-        "deep.png: not a readable image (expected 8 bits a channel, got 16; convert it to 8 bits)"
+        "deep.png: not a readable image (expected 8 bits per channel, got 16; convert it to 8 bits)"
         in capsys.readouterr().err
     )
 
@@ -403,7 +403,7 @@ def test_refuses_other_settings(source: Path, tmp_path: Path, capsys: pytest.Cap
     with pytest.raises(FileNotFoundError, match=r"a b.JPEG"):
         augment.remake(out / "cat" / "a b-0.png")
     Image.new("RGB", (20, 20)).save(source / "dog" / "a b.jpg")
-    with pytest.raises(ValueError, match=r"dog/a b.jpg: expected the file that .*dog/a b-0.png was made of"):
+    with pytest.raises(ValueError, match=r"dog/a b.jpg: expected the file that .*dog/a b-0.png was made from"):
         augment.remake(out / "dog" / "a b-0.png")
     with pytest.raises(ValueError, match=r"files.jsonl: expected a line for cat/none.png, found none"):
         augment.remake(out / "cat" / "none.png")

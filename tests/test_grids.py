@@ -134,7 +134,7 @@ def test_runs_that_are_killed_and_fail(
     checkpoint = (out / "primitives=none" / "last.pt").stat().st_mtime_ns
     ablation.run(options(ablation, *words, "--only", "primitives=none"))
     said = capfd.readouterr()
-    assert "primitives=none: finished already" in said.out
+    assert "primitives=none: already finished" in said.out
     assert (out / "primitives=none" / "last.pt").stat().st_mtime_ns == checkpoint
     assert sorted(p.name for p in out.iterdir()) == [
         "ablation.csv", "ablation.json", "ablation.md", "ablation.png", "primitives=color", "primitives=none",
@@ -151,7 +151,7 @@ def test_runs_that_are_killed_and_fail(
     text = (out / "ablation.md").read_text()
     assert "corrupted (regenerated)" in text
     assert "2 runs, 1 finished" in text
-    assert f"corruptions: {corrupted.name}, regenerated; 20 images a corruption and severity" in text
+    assert f"corruptions: {corrupted.name}, regenerated; 20 images per corruption and severity" in text
 
     # Another setting: not finished any more, and nothing is overwritten.
     other = [*words, "--collect", "--set", f"data={cifar}", *TINY, "epochs=2"]
@@ -378,7 +378,7 @@ def test_tables_and_pictures_with_a_run_missing(
         # By corruption: what the paper reports of the method that has not run, and the first that has.
         assert re.search(r"\| fog +\| +89\.0 +\| +50\.00 ", said)
     elif module is alpha:
-        assert f"most corrupted accuracy, measured: {50 + best - 1:.2f} % at {grid.runs[best].name}" in said
+        assert f"best corruption accuracy, measured: {50 + best - 1:.2f} % at {grid.runs[best].name}" in said
         assert "reported on CIFAR-10 (ResNet-18, no JSD, 30 epochs): alpha near 0.2" in said
     else:
         assert "| k=4, reported on CIFAR-10 " in said

@@ -26,10 +26,14 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", choices=("imagenet", "cifar"), default="imagenet", help="the distributions")
     parser.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
     parser.add_argument("--law", choices=LAWS, help="law of spatial strengths; without it as --mixing implies")
-    parser.add_argument("--alpha", type=float, default=1.0, help="scale of every amplitude")
-    parser.add_argument("--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side of the images, pixels")
-    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="names all random draws")
-    parser.add_argument("--on-error", choices=("fail", "skip"), default="fail", help="what an unreadable photo does")
+    parser.add_argument("--alpha", type=float, default=1.0, help="scales every amplitude; 0 leaves images unchanged")
+    parser.add_argument(
+        "--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side length of the images in pixels"
+    )
+    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="seed of all random draws")
+    parser.add_argument(
+        "--on-error", choices=("fail", "skip"), default="fail", help="for unreadable photographs: stop, or log and skip"
+    )
 
 
 def config(options: argparse.Namespace) -> PrimeConfig:
