@@ -72,8 +72,8 @@ def examine(plugin: Callable[[Finding], Finding]) -> list[Finding]:
     gpu = _gpu()
     absent = Finding(DALI_OPERATOR, False, f"DALI: {dali.detail}", dali.advice)
     operator = plugin(dali) if dali.usable else absent
-    door = cupy if cupy.usable or not operator.usable else operator
-    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, operator, _dali_gpu(gpu, dali, cuda, door)]
+    interface = cupy if cupy.usable or not operator.usable else operator
+    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, operator, _dali_gpu(gpu, dali, cuda, interface)]
 
 
 def _cpu() -> Finding:
@@ -125,15 +125,17 @@ def _torch(cuda: Finding) -> Finding:
     try:
         import torch
     except ImportError:
-        return Finding("torch door", False, "torch is not installed", "pip install 'torch>=2.10'")
+        return Finding("torch interface", False, "torch is not installed", "pip install 'torch>=2.10'")
     try:
         torch_ops = importlib.import_module("prime_dali.torch_ops")
     except (ImportError, OSError) as error:
-        return Finding("torch door", False, f"torch {torch.__version__}: {error}", "pip install . with torch installed")
+        return Finding(
+            "torch interface", False, f"torch {torch.__version__}: {error}", "pip install . with torch installed"
+        )
     devices = "CPU and CUDA" if torch_ops.HAS_CUDA else "CPU"
     if not torch_ops.HAS_CUDA and cuda.usable:
         devices += " (this torch is a CPU build, or the package was built against one)"
-    return Finding("torch door", True, f"torch {torch.__version__}, {devices}")
+    return Finding("torch interface", True, f"torch {torch.__version__}, {devices}")
 
 
 def _package(module: str, name: str, advice: str) -> Finding:

@@ -1,4 +1,4 @@
-"""The array door: layouts, DLPack, bfloat16, CuPy, and no torch."""
+"""The array interface: layouts, DLPack, bfloat16, CuPy, and no torch."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def photos(tmp_path: Path) -> Path:
 def test_doctor(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out
-    for part in ("CPU back end", "CUDA back end", "GPU", "torch door", "CuPy", "DALI", "DALI on the GPU"):
+    for part in ("CPU back end", "CUDA back end", "GPU", "torch interface", "CuPy", "DALI", "DALI on the GPU"):
         assert part in out
 
 
@@ -36,7 +36,7 @@ def test_doctor_of_a_build_without_cuda_and_torch() -> None:
     program += "from prime_dali.cli import main; main(['doctor'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "[--] CUDA back end: not built" in done.stdout
-    assert "[--] torch door: torch is not installed" in done.stdout
+    assert "[--] torch interface: torch is not installed" in done.stdout
     assert "to get it: pip install 'torch>=2.10'" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""The DALI door, on CPU pipelines and, where there is a GPU and CuPy, on GPU ones."""
+"""The DALI interface, on CPU pipelines and, where there is a GPU and CuPy, on GPU ones."""
 
 from __future__ import annotations
 
