@@ -2,7 +2,9 @@
 # make PYTHON=python3.12 ...   another interpreter (3.10 or newer)
 # make DALI=dali-cuda12 ...    DALI for CUDA 12 (default: what the driver says, else CUDA 13)
 # make WORKERS=4 test           how many processes test at a time (default: two, and one where there is a GPU)
-# make SECONDS=600 fuzz          how long each of the fuzz tests goes on
+# make SECONDS=600 fuzz          how long each fuzz test runs
+# make TESTS='tests/test_*.py' REPORT= coverage   of everything by all tests (default: of the library, by its own tests)
+# make BATCH=512 profile         images in the profiled batch
 # make TORCH="2.10 2.14 none" try-wheel   with which versions of torch, or environments that have one
 
 PYTHON ?= python3
@@ -18,13 +20,17 @@ CODE := $(filter csrc/%,$(SOURCES)) setup.py pyproject.toml
 WHEEL := .venv-wheel-$(shell $(PYTHON) -c "import sys; print('{}{}'.format(*sys.version_info))")
 TORCH ?= none 2.10.0
 SANITIZED := build/sanitized/lib
+INSTRUMENTED := build/coverage/lib
 SECONDS ?= 60
+BATCH ?= 256
+TESTS ?= $(addprefix tests/test_,arrays.py bad_input.py core_checks.py pixels.py primitives.py random.py torch.py)
+REPORT ?= --include='prime_dali/[a-z]*.py' --omit='prime_dali/cli.py,prime_dali/recipes.py'
 # On a GPU tests measure memory and times, and would see each other's.
 WORKERS ?= $(if $(CUDA_MAJOR),0,2)
 build_wheel = cd build/wheel && rm -rf build && PRIME_DALI_NAME_VARIANT=1 PRIME_DALI_CUDA=$(1) \
 	../../$(WHEEL)/bin/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir ../../dist .
 
-.PHONY: demo test docs lint format sanitize fuzz wheel try-wheel clean
+.PHONY: demo test docs lint format coverage profile sanitize fuzz wheel try-wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -48,6 +54,29 @@ format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(SOURCES)
+
+# The lines that no test runs, of Python and of the C++ core, whose instrumented libraries are in build/ with a copy of the
+# package. A process per file: workers of pytest-xdist end without writing what gcc counted. Tests of torch.compile are
+# left out: they take long under a tracer, which does not see compiled code.
+coverage: $(INSTRUMENTED)/built
+	find build/coverage -name '*.gcda' -delete
+	$(BIN)/coverage erase
+	printf '%s\n' $(TESTS) | PYTHONPATH=$(INSTRUMENTED) xargs -n 1 -P $(if $(filter 0,$(WORKERS)),1,$(WORKERS)) \
+		$(BIN)/coverage run --parallel-mode $(BIN)/pytest -q -k "not compil and not export"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report $(REPORT)
+	$(BIN)/gcovr --txt --merge-lines --filter csrc/ build/coverage
+
+$(INSTRUMENTED)/built: $(VENV)/installed $(shell find prime_dali -name '*.py')
+	CXX="$(CXX) --coverage -fprofile-update=atomic" PRIME_DALI_CUDA=0 $(BIN)/python setup.py --quiet build \
+		--build-base build/coverage --build-lib $(INSTRUMENTED)
+	touch $@
+
+# Needs a GPU: the kernels of one augmented batch, by time.
+profile: $(VENV)/installed
+	@test -n "$(CUDA_MAJOR)" || { echo "make profile: expected an NVIDIA GPU, but nvidia-smi finds none here." \
+		"On the CPU: $(BIN)/python benchmarks/throughput.py --device cpu --peers none --kernels"; exit 1; }
+	$(BIN)/python benchmarks/throughput.py --device cuda --batch $(BATCH) --peers none --kernels
 
 # Needs a GPU and compute-sanitizer of the CUDA toolkit.
 sanitize: $(VENV)/installed

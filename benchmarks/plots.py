@@ -1,4 +1,4 @@
-"""Pictures of what throughput.py has measured."""
+"""Plots of the measurements of throughput.py."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ def draw(everything: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def rates_by_batch(rows: list[dict[str, Any]]) -> Figure:
-    """Images/s against images a batch, at the size that has the most batches (the first of them)."""
+    """Images/s by batch size, at the (first) image size that has the most batch sizes."""
     sizes = [row["size"] for row in rows]
     size = max(sizes, key=sizes.count)
     points = [(row["name"], row["batch"], row["median"]) for row in rows if row["size"] == size]
     figure, axes = new_figure(7, 4.8)
     lines(axes, points)
-    axes.set(title=f"{size} x {size} pixels", xlabel="batch (images)", ylabel="throughput (images / s)")
+    axes.set(title=f"{size} x {size} pixels", xlabel="batch size (images)", ylabel="throughput (images / s)")
     return figure
 
 
 def pixels_by_size(rows: list[dict[str, Any]]) -> Figure:
-    """Megapixels/s of input against pixels a side, at the batch that has the most sizes (the first of them)."""
+    """Megapixels/s of input by image size, at the (first) batch size that has the most image sizes."""
     batches = [row["batch"] for row in rows]
     batch = max(batches, key=batches.count)
     points = [
@@ -95,7 +95,7 @@ def pixels_by_size(rows: list[dict[str, Any]]) -> Figure:
     ]
     figure, axes = new_figure(7, 4.8)
     lines(axes, points)
-    axes.set(title=f"batch {batch}", xlabel="side of the images (pixels)", ylabel="throughput (megapixels in / s)")
+    axes.set(title=f"batch {batch}", xlabel="side length (pixels)", ylabel="throughput (megapixels in / s)")
     return figure
 
 

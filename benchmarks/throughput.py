@@ -58,12 +58,12 @@ import prime_dali
 SIZES = {"imagenet": 224, "cifar": 32}  # pixels a side
 PEERS = ("augmix", "trivial", "official")
 NOTES = {
-    "prime": "prime_dali.PRIME: draws, augments, normalises; uint8 in, float32 (CPU) or float16 (CUDA) out",
-    "prime-graph": "prime, replayed from a CUDA graph; it holds its memory from the capture on, so nothing grows",
-    "copy": "a device copy that moves 3 bytes a value: reading uint8 once and writing float16 once",
-    "augmix": "torchvision v2.AugMix(), image by image because it draws once a call; uint8 in and out",
-    "trivial": "torchvision v2.TrivialAugmentWide(), image by image because it draws once a call; uint8 in and out",
-    "official": "the authors' code and configuration: draws, augments, normalises; float32 in [0, 1] in, float32 out",
+    "prime": "prime_dali.PRIME: samples, augments, normalizes; uint8 in, float32 (CPU) or float16 (CUDA) out",
+    "prime-graph": "prime, replayed from a CUDA graph, which holds its memory from the capture on, so nothing grows",
+    "copy": "a device copy that moves 3 bytes per value, like reading uint8 once and writing float16 once",
+    "augmix": "torchvision v2.AugMix(), image by image because it draws once per call; uint8 in and out",
+    "trivial": "torchvision v2.TrivialAugmentWide(), image by image because it draws once per call; uint8 in and out",
+    "official": "the authors' code and configuration: samples, augments, normalizes; float32 in [0, 1] in, float32 out",
 }
 MIN_CALLS = 3  # timed calls that even the slowest candidate gets
 PROFILED_CALLS = 10
@@ -295,18 +295,19 @@ def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = p.add_argument
-    size = "sides of the square images, 8 to 4096 pixels; every size with every batch (default: 224, cifar: 32)"
+    size = "side lengths of the square images, 8 to 4096 pixels, each with every batch size (default: 224, cifar: 32)"
     add("--size", type=number(int, 8, 4096), nargs="+", metavar="PIXELS", help=size)
-    add("--batch", type=number(int, 1, 2**20), nargs="+", default=[32], metavar="N", help="images a call (default: 32)")
+    batch = "images per call (default: 32)"
+    add("--batch", type=number(int, 1, 2**20), nargs="+", default=[32], metavar="N", help=batch)
     add("--preset", choices=tuple(SIZES), default="imagenet", help="of prime and official (default: %(default)s)")
     add("--mixing", choices=("paper", "official"), default="paper", help="of prime (default: %(default)s)")
-    repeats = "the median is over so many; fewer for peers slower than --seconds a call (default: %(default)s)"
+    repeats = "repeats per median; fewer if a call takes longer than --seconds (default: %(default)s)"
     add("--repeats", type=number(int, 1, 1000), default=5, metavar="R", help=repeats)
-    add("--seconds", type=number(float, 0.01, 3600), default=1.0, metavar="S", help="a repeat (default: %(default)s)")
-    add("--graph", action="store_true", help="measure prime in a CUDA graph too")
-    add("--kernels", action="store_true", help="measure each kernel of prime too (on the CPU: each operator)")
-    add("--plot", type=Path, metavar="DIR", help="draw PNGs there (default: none are drawn)")
-    again = "measure nothing: draw what --json has written, of one processor and one preset, to --plot"
+    add("--seconds", type=number(float, 0.01, 3600), default=1.0, metavar="S", help="per repeat (default: %(default)s)")
+    add("--graph", action="store_true", help="also measure prime in a CUDA graph")
+    add("--kernels", action="store_true", help="also measure each kernel of prime (on the CPU: each operator)")
+    add("--plot", type=Path, metavar="DIR", help="write plots there (default: none)")
+    again = "measure nothing; plot files of --json, of one processor and one preset, to --plot"
     add("--from-json", type=Path, nargs="+", metavar="FILE", help=again)
     add_shared(p, PEERS)
     return p

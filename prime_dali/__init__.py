@@ -36,28 +36,28 @@ def sample(
     epoch: Any = 0,
     view: Any = 0,
 ) -> Plan:
-    """Draw what happens to a batch of images.
+    """Sample a plan for a batch of images.
 
-    A pure function: the same seed, index, epoch and view give the same plan whatever batch the image sits in,
-    bit-identical on CPU and GPU. docs/METHOD.md has the distributions; every draw is per image, chain and slot.
+    A pure function: the same seed, index, epoch and view give the same plan for an image in any batch, bit-identical on
+    CPU and GPU. docs/METHOD.md has the distributions; every draw is per image, chain and slot.
 
     Args:
         config: The distributions, or the name of a preset.
-        index: int64 ``[N]``, each image's own number in the data set: torch (CPU or CUDA), NumPy or CuPy. The plan lies
-            where the index lies.
+        index: int64 ``[N]``, each image's index in the data set: torch (CPU or CUDA), NumPy or CuPy. The plan is on
+            the device of the index.
         size: ``(height, width)`` of the images, 8 to 4096 pixels: any pair of ints, or an int for squares.
         seed: The run's seed, an int of 64 bits.
         epoch: An int from 0 to 4294967295, or int64 ``[]`` or ``[N]`` like ``index`` (so that a captured CUDA graph can
-            change it). Arrays on a GPU are not read back: there only the low 32 bits count.
-        view: A number from 0, or ``"clean"`` for the image as it is, or several of them: one augmented image each,
+            change it). Arrays on a GPU are not read back: only their low 32 bits are used.
+        view: A number from 0, or ``"clean"`` for the unchanged image, or several of these: one augmented image each,
             ``("clean", 0, 1)`` for the Jensen-Shannon loss.
 
     Returns:
         A :class:`Plan` for ``len(view) * N`` augmented images.
 
     Raises:
-        TypeError, ValueError: The message names the argument, what was expected and what came. Ints may be NumPy's,
-            arrays of shape [] included; bools are none.
+        TypeError, ValueError: An argument is invalid; the message names it, the expected value and the value given.
+            NumPy's ints and arrays of shape [] count as ints; bools do not.
     """
     config = as_config(config)
     torch = sys.modules.get("torch")
@@ -72,18 +72,18 @@ def sample(
 def check_pixels(device: int | None = None) -> None:
     """Wait for the GPUs, and raise if float images of an earlier call had pixels outside [0, 1].
 
-    A call on a GPU does not wait to see its own pixels: what is wrong with them is raised by a later call of the same
-    interface, torch or arrays, on the same device. Call this where there is none, after the last batch of an epoch, or
-    where a CUDA graph is replayed, whose replays call nothing. On the CPU every call raises by itself. DALI's native
-    operator raises in one of its next batches, and is not asked here.
+    A call on a GPU does not synchronize: bad pixels raise an error in a later call of the same interface, torch or
+    arrays, on the same device. Call this function if there is no later call: after the last batch of an epoch, or when
+    a CUDA graph is replayed. On the CPU every call raises immediately. DALI's native operator raises in one of its next
+    batches, and is not checked here.
 
     Args:
         device: Number of a GPU. None: all that have been used.
 
     Raises:
-        TypeError, ValueError: ``device`` is no such number.
-        ValueError: There were such pixels: how many, and their range, of all calls on that device since this was last
-            raised. Then they are forgotten.
+        TypeError, ValueError: ``device`` is not the number of a GPU.
+        ValueError: There were such pixels; the message has their number and range over all calls on that device since
+            the last such error. The counts are then reset.
     """
     number = _arguments.gpu_number("device", device)
     for name in ("torch_ops", "arrays"):

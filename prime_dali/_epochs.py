@@ -1,4 +1,4 @@
-"""The epoch of a module that draws: set as that of a sampler, kept in its state."""
+"""The epoch of a module with random draws: set like that of a sampler, and part of its state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._counting import on_device
 
 
 class Epochs(torch.nn.Module):
-    """A module whose draws are named by the epoch too."""
+    """A module whose draws also depend on the epoch."""
 
     epoch_number: torch.Tensor
 
@@ -22,7 +22,7 @@ class Epochs(torch.nn.Module):
 
     @property
     def epoch(self) -> int:
-        """The epoch of calls that give none; can be set. Reading it waits for the GPU that the module is on."""
+        """The epoch of calls without one; can be set. Reading it synchronizes with the GPU of the module."""
         return int(self.epoch_number)
 
     @epoch.setter

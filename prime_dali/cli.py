@@ -15,24 +15,24 @@ from .tools import options as _options
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
 _MODULES = {
-    "gallery": ("tools.gallery_command", "what PRIME does, as a picture or as a page to search in"),
-    "augment": ("tools.augment", "copies of a folder of images, or of CIFAR, made before training"),
-    "train": ("training.train", "a robust classifier, by one of the paper's recipes"),
-    "corrupt": ("evaluation.corrupt", "make a corruption benchmark of a clean test set"),
-    "evaluate": ("evaluation.evaluate", "accuracy, corruption accuracy and mCE of a classifier, with tables"),
-    "analyze": ("experiments.command", "the paper's other experiments: similarity, embedding and more"),
+    "gallery": ("tools.gallery_command", "show PRIME on photographs, as an image or as a searchable page"),
+    "augment": ("tools.augment", "augment a folder of images, or CIFAR, offline, before training"),
+    "train": ("training.train", "train a robust classifier by one of the paper's recipes"),
+    "corrupt": ("evaluation.corrupt", "make a corruption benchmark from a clean test set"),
+    "evaluate": ("evaluation.evaluate", "report accuracy, corruption accuracy and mCE of a classifier"),
+    "analyze": ("experiments.command", "run the paper's experiments: main table, similarity, ablation and more"),
 }
 # The others, which are here: parser(name) has their options.
 _SMALL = {
-    "doctor": ("", "what was built, found and usable, and how to get what is missing"),
+    "doctor": ("", "list what is installed and usable, and how to install the rest"),
     "build-dali-plugin": ("", "compile the native operator for the installed DALI"),
-    "demo": ("", "photographs through a DALI pipeline with PRIME"),
+    "demo": ("", "run photographs through a DALI pipeline with PRIME"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status: 0, 1 for a bad input (one line on stderr), 2 for bad usage, 75 where a signal
-    stopped it and all is saved, 130 for Ctrl-C."""
+    """Run one command; its exit status: 0, 1 for bad input (one line on stderr), 2 for bad usage, 75 if a signal
+    stopped it and everything is saved, 130 for Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # no name of a file ends a run, as stderr has it anyway
     with _command.debugging(sys.argv[1:] if arguments is None else arguments) as words:
@@ -63,8 +63,8 @@ def parser(name: str) -> _command.Parser:
     if name == "demo":
         demo = out
         demo.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
-        demo.add_argument("--photos", type=Path, help="a folder; none: those of scikit-image and -learn")
-        demo.add_argument("--batch", type=_command.whole(1, 65536), default=32, help="images a batch")
+        demo.add_argument("--photos", type=Path, help="a folder; default: those of scikit-image and -learn")
+        demo.add_argument("--batch", type=_command.whole(1, 65536), default=32, help="images per batch")
         demo.add_argument("--batches", type=_command.whole(1, 10**9), default=20, help="batches to time")
         demo.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the pipeline runs")
         _options.add_config(demo)

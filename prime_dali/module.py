@@ -13,25 +13,25 @@ from .config import PrimeConfig, as_config
 
 
 class PRIME(Epochs):
-    """Augments a batch of images with PRIME, and normalises it.
+    """Augments a batch of images with PRIME, and normalizes it.
 
     Args:
         config: The distributions, or the name of a preset.
-        seed: The run's seed; every random number follows from it and from the image's index, epoch and view.
-        views: 1: one augmented image each. 3: clean, augmented, augmented, for the Jensen-Shannon loss.
-        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
-        out_dtype: dtype of the output; None: that of the images, or float32 where uint8 images are normalised.
+        seed: The run's seed; every random number depends only on it and on the image's index, epoch and view.
+        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
+        out_dtype: dtype of the output; None: that of the images, or float32 if uint8 images are normalized.
 
-    The buffer ``counter`` numbers the images that come without an index: 0, 1, 2, ... over the module's life, dealt
-    out over the ranks of ``torch.distributed`` where it is initialised. The epoch is set by :meth:`set_epoch`, or given
-    to :meth:`forward`. Counter and epoch are part of ``state_dict``, so a resumed run goes on where it stopped.
+    The buffer ``counter`` numbers images without an index: 0, 1, 2, ... over the module's lifetime, divided among the
+    ranks of ``torch.distributed`` if it is initialized. The epoch is set by :meth:`set_epoch`, or passed to
+    :meth:`forward`. Counter and epoch are part of ``state_dict``, so a run resumes with bit-identical draws.
 
-    Counting is right where each call is a new batch, also with gradient accumulation, threads, ``torch.compile`` and
-    warm-ups. Where a copy of the counter would count, or a call is no new batch, forward raises and asks for
-    ``index``: in workers of a ``DataLoader`` and other processes forked since, in ``DataParallel``, when activation
-    checkpointing computes a batch again, and under ``torch.vmap`` and ``torch.func.functionalize``.
+    Counting is correct if each call is a new batch, also with gradient accumulation, threads, ``torch.compile`` and
+    warm-ups. If a copy of the counter would count, or a call is not a new batch, forward raises and asks for ``index``:
+    in workers of a ``DataLoader`` and other processes forked since, in ``DataParallel``, when activation checkpointing
+    computes a batch again, and under ``torch.vmap`` and ``torch.func.functionalize``.
 
-    The module augments in evaluation mode too: call it in the training step alone.
+    The module also augments in evaluation mode: call it only in the training step.
     """
 
     counter: torch.Tensor
@@ -68,18 +68,18 @@ class PRIME(Epochs):
         """Augment a batch.
 
         Args:
-            images: ``[N, 3, H, W]`` or ``[3, H, W]``; dtypes and ranges as :func:`prime_dali.apply`.
-            index: int64 ``[N]``, each image's own number in the data set, on the images' device. With it, the result
-                depends on seed, index and epoch alone. None: the module counts, where that can be right.
-            epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, at first 0.
+            images: ``[N, 3, H, W]`` or ``[3, H, W]``; dtypes and ranges as for :func:`prime_dali.apply`.
+            index: int64 ``[N]``, each image's index in the data set, on the images' device. With it, the result depends
+                only on seed, index and epoch. None: the module counts, if counting is correct.
+            epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 
         Returns:
-            ``[views * N, 3, H, W]``: with ``views=3`` all clean images, then their first augmentations, then their
+            ``[views * N, 3, H, W]``: with ``views=3`` all clean images, then all first augmented views, then all
             second ones. ``[3, H, W]`` for a single image and one view, ``[3, 3, H, W]`` for three.
 
         Raises:
-            TypeError, ValueError: As :func:`prime_dali.apply`; or there is no index in a call that cannot be counted.
+            TypeError, ValueError: As for :func:`prime_dali.apply`; or a call that cannot be counted has no index.
         """
         batch, size = torch_ops.as_batch(images)
         single = images.dim() == 3

@@ -1,4 +1,4 @@
-"""The random numbers of a plan, defined a second time in NumPy: Philox4x32-10 and normals from it, in float64.
+"""The random numbers of a plan, implemented again in NumPy: Philox4x32-10 and normals from it, in float64.
 
 The kernels (csrc/core/random.h) draw the same words and compute in float32. :mod:`prime_dali.reference` and
 :meth:`Plan.materialize` use this module, so they share no code with what they check.
@@ -37,7 +37,7 @@ def philox(counter: NDArray[np.unsignedinteger], key: NDArray[np.unsignedinteger
 
 
 def stream(seed: int, index: Integers, epoch: Integers, view: Integers) -> Words:
-    """The four words that name one augmented image: all its random numbers follow from them.
+    """The four words that identify one augmented image: all its random numbers derive from them.
 
     Index, epoch and view are ints, or int64 arrays, broadcast against one another to ``[...]``: uint32 ``[..., 4]``.
     """
@@ -47,7 +47,7 @@ def stream(seed: int, index: Integers, epoch: Integers, view: Integers) -> Words
 
 
 def uniform(words: Words) -> NDArray[np.float64]:
-    """Uniform in (0, 1): the middles of 2^23 equal cells."""
+    """Uniform in (0, 1): the midpoints of 2^23 equal cells."""
     return ((words >> np.uint32(9)).astype(np.float64) + 0.5) * 2.0**-23
 
 

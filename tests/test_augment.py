@@ -63,7 +63,7 @@ def test_copies_of_a_folder(source: Path, tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["augment", "--remake", str(out / "dog" / "z.0-1.png"), str(again)]) == 0
     assert again.read_bytes() == made["dog/z.0-1.png"]
     assert cli.main(["augment", "--remake", str(out / "dog" / "z.0-0.png"), str(again)]) == 1
-    assert f"{again}: expected a name that is not taken" in capsys.readouterr().err
+    assert f"{again}: expected a name that does not exist yet" in capsys.readouterr().err
     assert again.read_bytes() == made["dog/z.0-1.png"]
     assert cli.main(["augment", "--remake", str(out / "dog" / "z.0-1.png"), str(again), "--on-error", "skip"]) == 2
     assert "--remake: expected SRC and DST alone, got --on-error" in capsys.readouterr().err
@@ -125,7 +125,7 @@ def test_sixteen_bits_are_refused(source: Path, tmp_path: Path, capsys: pytest.C
     Image.fromarray(np.linspace(0, 65535, 40 * 40).reshape(40, 40).astype(np.uint16)).save(source / "cat" / "deep.png")
     assert cli.main(["augment", str(source), str(tmp_path / "out"), "--copies", "1", "--device", "cpu"]) == 1
     assert (
-        "deep.png: not a readable image (expected 8 bits a channel, got 16; convert it to 8 bits)"
+        "deep.png: not a readable image (expected 8 bits per channel, got 16; convert it to 8 bits)"
         in capsys.readouterr().err
     )
 

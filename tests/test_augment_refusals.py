@@ -43,7 +43,7 @@ def test_refuses_other_settings(source: Path, tmp_path: Path, capsys: pytest.Cap
     with pytest.raises(FileNotFoundError, match=r"a b.JPEG"):
         augment.remake(out / "cat" / "a b-0.png")
     Image.new("RGB", (20, 20)).save(source / "dog" / "a b.jpg")
-    with pytest.raises(ValueError, match=r"dog/a b.jpg: expected the file that .*dog/a b-0.png was made of"):
+    with pytest.raises(ValueError, match=r"dog/a b.jpg: expected the file that .*dog/a b-0.png was made from"):
         augment.remake(out / "dog" / "a b-0.png")
     with pytest.raises(ValueError, match=r"files.jsonl: expected a line for cat/none.png, found none"):
         augment.remake(out / "cat" / "none.png")

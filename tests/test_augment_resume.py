@@ -50,7 +50,9 @@ def test_going_on(source: Path, tmp_path: Path) -> None:
     }
     assert sorted(lines(out), key=str) == sorted(listed, key=str)
 
-    with pytest.raises(FileNotFoundError, match=rf"{source}: not there; if it has moved, write so into {out}/manifest"):
+    with pytest.raises(
+        FileNotFoundError, match=rf"{source}: no such folder; if it has moved, enter its new path in {out}/manifest"
+    ):
         augment.remake(out / "cat" / "a b-1.png")
     manifest = (out / "manifest.json").read_text()
     (out / "manifest.json").write_text(manifest.replace(json.dumps(str(source)), json.dumps(str(moved))))
@@ -89,7 +91,9 @@ def test_sources_that_changed(source: Path, tmp_path: Path) -> None:
     assert stamp == [[len(before), 1, photo.stat().st_ctime_ns]]
     photo.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
     os.utime(photo, ns=(1, 1))  # as rsync --times does
-    with pytest.raises(ValueError, match=r"z.0.bmp: expected the file that dog/z.0-0.png was made of, .* has changed"):
+    with pytest.raises(
+        ValueError, match=r"z.0.bmp: expected the file that dog/z.0-0.png was made from, .* has changed"
+    ):
         augment.run(settings)
     photo.write_bytes(before)
     augment.run(settings)

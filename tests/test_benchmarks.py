@@ -140,8 +140,8 @@ def test_the_page_shows_what_agreement_wrote(script: Callable[[str], ModuleType]
     assert script("agreement").markdown(results) in (FOLDER.parent / "docs/METHOD.md").read_text()
     off = {r["dtype"]: 100 * r["off"]["CUDA, CPU"] for r in results if (r["preset"], r["depth"]) == ("imagenet", 3)}
     readme = " ".join((FOLDER.parent / "README.md").read_text().split())
-    assert f"{off['uint8']:.1f} % of the pixels of uint8 images are off by more than 2/255" in readme
-    assert f"but {off['float32']:.0f} % of those of float images are" in readme
+    assert f"{off['uint8']:.1f} % of the pixels of uint8 images differ by more than 2/255" in readme
+    assert f"For float images it is {off['float32']:.0f} %" in readme
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ class Evil:
 def test_a_data_file_runs_no_code(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "test_batch").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(
-        ValueError, match=r"test_batch: not a file of CIFAR's python version \(builtins.print is no part"
+        ValueError, match=r"test_batch: not a file of CIFAR's python version \(builtins.print is not part"
     ):
         read_cifar(tmp_path, 10, train=False)
     assert capsys.readouterr().out == ""

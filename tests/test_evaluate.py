@@ -136,7 +136,7 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
 
     text = (tmp_path / "out" / "results.md").read_text()
     assert text.strip() in shown.out
-    assert "mCE, normalisation none" in text
+    assert "mCE, normalization none" in text
     assert "- clean: 10 images\n" in text
     assert re.search(r"\| snow +\|.* 83\.1 \| +89\.7 \| +89\.3 \|", text)  # the paper's, marked in the header
     assert "PRIME, reported" in text
@@ -152,7 +152,7 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     arguments = ["evaluate", str(checkpoint), "--cifar-c", str(lesser), "--partial"]
     reference = str(tmp_path / "out" / "results.json")
     assert cli.main([*arguments, "--device", "cpu", "--reference", reference, "--out", str(tmp_path / "again")]) == 0
-    assert "mCE, normalisation standard" in capsys.readouterr().out
+    assert "mCE, normalization standard" in capsys.readouterr().out
     again = json.loads((tmp_path / "again" / "results.json").read_text())["sets"]
     assert again["cifar-c"]["scores"]["mce"] == pytest.approx(100)
     assert again["cifar-c"]["scores"]["normalisation"] == "standard"
@@ -181,11 +181,11 @@ def test_a_regenerated_benchmark_is_labelled(checkpoint: Path, tmp_path: Path, c
     assert found["counted"] == ten
     assert found["scores"]["by_group"] == {}
     text = capsys.readouterr().out
-    assert "CIFAR-C-bar (regenerated): 8 images a corruption and severity\n" in text
+    assert "CIFAR-C-bar (regenerated): 8 images per corruption and severity\n" in text
     assert "| CIFAR-C-bar (regenerated) mean |" in text
     assert "## CIFAR-C-bar (regenerated), by corruption and severity, %" in text
     assert "cifar-c-bar,True,corruption_3,2,8,6,0.75" in (tmp_path / "out" / "results.csv").read_text()
-    assert "mCE, normalisation" not in text
+    assert "mCE, normalization" not in text
     assert "reported |" not in text  # the paper has no row for this set
 
 
@@ -199,7 +199,7 @@ def test_what_is_missing_is_named_before_anything_runs(
     assert "expected all of cifar-c for a mean, missing: gaussian_noise; shot_noise; " in error
     assert error.count("\n") == 1
     assert cli.main([*arguments, "--partial", "--out", str(tmp_path / "out")]) == 0
-    assert "CIFAR-C: PARTIAL, means of what is there; missing: gaussian_noise; shot_noise;" in capsys.readouterr().out
+    assert "CIFAR-C: PARTIAL, means over the rest; missing: gaussian_noise; shot_noise;" in capsys.readouterr().out
     found = json.loads((tmp_path / "out" / "results.json").read_text())["sets"]["cifar-c"]
     assert len(found["missing"]) == 13
     assert list(found["scores"]["by_corruption"]) == ["snow", "fog"]
@@ -230,18 +230,18 @@ def test_evaluate_on_imagenet(
     sets = json.loads((tmp_path / "out" / "results.json").read_text())["sets"]
     assert (sets["clean"]["correct"], sets["imagenet-r"]["correct"]) == (0, 1)
     assert (sets["clean"]["missing"], sets["imagenet-r"]["missing"]) == ([absent], [])
-    assert f"- clean: PARTIAL, means of what is there; missing: {absent}\n" in capsys.readouterr().out
+    assert f"- clean: PARTIAL, means over the rest; missing: {absent}\n" in capsys.readouterr().out
     assert sets["imagenet-c"]["correct"]["fog"] == {"1": 2, "2": 2, "3": 0, "5": 0}
     capsys.readouterr()
     save_picture(imagenet_c / "snow" / "1" / WNIDS[0] / "more.png", 0)
     assert cli.main([*arguments, "--partial", "--bn-adapt", "16", "2"]) == 0
     text = capsys.readouterr().out
-    assert "ImageNet-R: only its 2 classes can be answers" in text
+    assert "ImageNet-R: only its 2 classes can be predicted" in text
     assert (
-        "ImageNet-C: 2 to 3 images a corruption and severity, of UNEQUAL parts; as found, without a manifest.json"
+        "ImageNet-C: 2 to 3 images per corruption and severity, in parts of UNEQUAL size; as found, without a manifest.json"
         in text
     )
-    assert "N = 16, n = 2, drawn anew for each with seed 0" in text
+    assert "N = 16, n = 2, drawn separately for each with seed 0" in text
     assert "measured, adapted" in text
     assert re.search(r"\| fog +\|( +\d+\.\d+ \|){3} +- \|", text)  # severity 4
     assert "reported" not in text  # four classes are none of the paper's data sets

@@ -101,7 +101,7 @@ def test_tables_and_pictures_with_a_run_missing(
         # By corruption: what the paper reports of the method that has not run, and the first that has.
         assert re.search(r"\| fog +\| +89\.0 +\| +50\.00 ", said)
     elif module is alpha:
-        assert f"most corrupted accuracy, measured: {50 + best - 1:.2f} % at {grid.runs[best].name}" in said
+        assert f"best corruption accuracy, measured: {50 + best - 1:.2f} % at {grid.runs[best].name}" in said
         assert "reported on CIFAR-10 (ResNet-18, no JSD, 30 epochs): alpha near 0.2" in said
     else:
         assert "| k=4, reported on CIFAR-10 " in said

@@ -82,7 +82,7 @@ def test_runs_that_are_killed_and_fail(
     checkpoint = (out / "primitives=none" / "last.pt").stat().st_mtime_ns
     ablation.run(options(ablation, *words, "--only", "primitives=none"))
     said = capfd.readouterr()
-    assert "primitives=none: finished already" in said.out
+    assert "primitives=none: already finished" in said.out
     assert (out / "primitives=none" / "last.pt").stat().st_mtime_ns == checkpoint
     assert sorted(p.name for p in out.iterdir()) == [
         "ablation.csv", "ablation.json", "ablation.md", "ablation.png", "primitives=color", "primitives=none",
@@ -99,7 +99,7 @@ def test_runs_that_are_killed_and_fail(
     text = (out / "ablation.md").read_text()
     assert "corrupted (regenerated)" in text
     assert "2 runs, 1 finished" in text
-    assert f"corruptions: {corrupted.name}, regenerated; 20 images a corruption and severity" in text
+    assert f"corruptions: {corrupted.name}, regenerated; 20 images per corruption and severity" in text
 
     # Another setting: not finished any more, and nothing is overwritten.
     other = [*words, "--collect", "--set", f"data={cifar}", *TINY, "epochs=2"]

@@ -151,14 +151,14 @@ def test_other_failures_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("data", "why"), [
-    (saved(Image.fromarray(SHORTS), "PNG"), "expected 8 bits a channel, got 16"),
-    (png(16, 2, bytes(48)), "expected 8 bits a channel, got 16"),  # Pillow takes the upper bits
-    (saved(Image.fromarray(SHORTS), "TIFF"), "expected 8 bits a channel, got 16"),
-    (saved(Image.fromarray(SHORTS), "TIFF", big_tiff=True), "expected 8 bits a channel, got 16"),
+    (saved(Image.fromarray(SHORTS), "PNG"), "expected 8 bits per channel, got 16"),
+    (png(16, 2, bytes(48)), "expected 8 bits per channel, got 16"),  # Pillow takes the upper bits
+    (saved(Image.fromarray(SHORTS), "TIFF"), "expected 8 bits per channel, got 16"),
+    (saved(Image.fromarray(SHORTS), "TIFF", big_tiff=True), "expected 8 bits per channel, got 16"),
     (saved(Image.fromarray(SHORTS.astype(np.float32)), "TIFF"), "of 8 bits, got floats"),
     (saved(Image.fromarray(SHORTS.astype(np.int32)), "TIFF"), "of 8 bits, got signed integers"),
     (saved(SMALL.convert("LAB"), "TIFF"), r"got L\*a\*b\*"),
-    (saved(Image.fromarray(SHORTS), "JPEG2000"), "expected 8 bits a channel, got 16"),
+    (saved(Image.fromarray(SHORTS), "JPEG2000"), "expected 8 bits per channel, got 16"),
     (b"P5\n# a comment\n2 1\n65535\n" + bytes(4), "expected values up to 255 in its header, got up to 65535"),
     (b"P5 2 1 100\n" + bytes(2), "expected values up to 255 in its header, got up to 100"),
     (b"P6\n2 1\n65535\n" + bytes(12), "expected values up to 255 in its header, got up to 65535"),
@@ -296,10 +296,10 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         names(photos)
     assert cli.main(["gallery", str(photos), "--out", str(tmp_path / "o.png")]) == 1
     (photos / "c").symlink_to("nowhere")
-    with pytest.raises(FileNotFoundError, match="photos/c: expected a folder or file, got a link to nothing"):
+    with pytest.raises(FileNotFoundError, match="photos/c: expected a folder or file, got a dangling link"):
         _folders.classes(photos)
     assert cli.main(["augment", str(photos), str(tmp_path / "copies"), "--copies", "1"]) == 1
-    assert "photos/c: expected a folder or file, got a link to nothing" in capsys.readouterr().err
+    assert "photos/c: expected a folder or file, got a dangling link" in capsys.readouterr().err
     (photos / "c").rename(photos / "c.jpg")  # a picture that is gone
     assert _folders.classes(photos) == ["a", "b"]
 

@@ -1,4 +1,4 @@
-"""The torch door: operator contracts, torch.compile, streams, CUDA graphs, devices."""
+"""The torch interface: operator contracts, torch.compile, streams, CUDA graphs, devices."""
 
 from __future__ import annotations
 

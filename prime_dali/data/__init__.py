@@ -1,1 +1,1 @@
-"""What training, evaluation and tools read: folders of pictures, single pictures, CIFAR, and the order of an epoch."""
+"""Data for training, evaluation and tools: folders of images, single images, CIFAR, and epoch sampling."""

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in memory, from the published binary files or from class folders of pictures."""
+"""CIFAR-10 and CIFAR-100 in memory, from the published binary files or from class folders of images."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .pictures import open_picture
 
 SIDE = 32
 _NOT_THERE = """expected CIFAR-{classes} as one of
-  {python}/{first} and its fellows: the "python version" of the data set's home page,
+  {python}/{first} and the rest: the "python version" from the data set's home page,
     www.cs.toronto.edu/~kriz/cifar.html, unpacked
-  {binary}/{binary_first} and its fellows: the "binary version" from there, unpacked
-  train/CLASS/PICTURE and test/CLASS/PICTURE: {classes} class folders of 32 x 32 pictures"""
+  {binary}/{binary_first} and the rest: the "binary version" from there, unpacked
+  train/CLASS/IMAGE and test/CLASS/IMAGE: {classes} class folders of 32 x 32 images"""
 _PYTHON = {10: "cifar-10-batches-py", 100: "cifar-100-python"}
 _BINARY = {10: "cifar-10-batches-bin", 100: "cifar-100-binary"}
 _PYTHON_FILES = {
@@ -39,23 +39,23 @@ class Cifar:
     images: NDArray[np.uint8]
     """``[N, 32, 32, 3]``, RGB."""
     labels: NDArray[np.int64]
-    """``[N]``, places in ``classes``."""
+    """``[N]``, indices into ``classes``."""
     classes: tuple[str, ...]
 
 
 def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
-    """The training or the test part of CIFAR-10 or CIFAR-100.
+    """Read the training or the test part of CIFAR-10 or CIFAR-100.
 
     Args:
         folder: Holds the data set in one of three layouts: the unpacked "python version" or "binary version" (or is
-            that folder itself), or ``train`` and ``test``, each with one folder of pictures a class. Folders of
-            classes count in alphabetical order, which is CIFAR's own. A part may be smaller than the published one.
+            that folder itself), or ``train`` and ``test``, each with one folder of images per class. Class
+            folders are numbered in alphabetical order, as in CIFAR. A part may be smaller than the published one.
         classes: 10 or 100.
         train: The training part; False: the test part.
 
     Raises:
-        ValueError: ``classes`` is neither; a file is not what it should be, or a picture not 32 x 32; it is named.
-        FileNotFoundError: The data set is not there; the message says where it comes from and how it must lie.
+        ValueError: ``classes`` is neither, a file is invalid, or an image is not 32 x 32; the message names it.
+        FileNotFoundError: There is no data set; the message says where to get it and lists the layouts.
     """
     if classes not in _PYTHON:
         raise ValueError(f"classes: expected 10 or 100, got {classes!r}")
@@ -76,7 +76,7 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
 
 
 class _Array:
-    """An array in a pickle. NumPy's own way to make one of a damaged state ends the process."""
+    """An array in a pickle. NumPy's own reconstruction crashes the process if the state is damaged."""
 
     def __init__(self, *_: Any) -> None:
         self.array = np.empty(0, np.uint8)
@@ -104,7 +104,7 @@ def _text(name: Any) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Of dictionaries, lists, strings and arrays; a data file has no business to run code."""
+    """Unpickles only dictionaries, lists, strings and arrays, because data files must not run code."""
 
     _KNOWN: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy.core.multiarray", "_reconstruct"): _Array, ("numpy._core.multiarray", "_reconstruct"): _Array,
@@ -113,7 +113,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._KNOWN:
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of CIFAR")
+            raise pickle.UnpicklingError(f"{module}.{name} is not part of CIFAR")
         return self._KNOWN[module, name]
 
 
@@ -123,7 +123,7 @@ def _unpickle(path: Path) -> dict[bytes, Any]:
             content = _Unpickler(file, encoding="bytes").load()
     except OSError:
         raise
-    except Exception as error:  # of a damaged file pickle raises anything: KeyError, MemoryError, TypeError, ...
+    except Exception as error:  # for a damaged file pickle can raise anything: KeyError, MemoryError, TypeError, ...
         raise ValueError(f"{path}: not a file of CIFAR's python version ({error})") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a dictionary, got {type(content).__name__}")
@@ -207,7 +207,7 @@ def _named(file: Path, names: Any, classes: int) -> Any:
 
 
 def _checked(folder: Path, images: Any, labels: Any, names: Any) -> Cifar:
-    """``names``: of the classes, or their number where nothing names them."""
+    """``names``: names of the classes, or their number if they have no names."""
     classes = tuple(str(i) for i in range(names)) if isinstance(names, int) else tuple(names)
     numbers = np.asarray(labels, np.int64)
     if len(numbers) != len(images) or len(images) == 0:

@@ -1,7 +1,7 @@
-"""The one walk of folders of pictures, for every command.
+"""Find image files in folders, in the same way for every command.
 
-Hidden files and folders, whose names begin with a dot (``.ipynb_checkpoints``, ``._photo.jpg``), are none of the
-pictures and no classes. Linked folders are walked like others; a link to a folder that it lies in is an error.
+Hidden files and folders, whose names begin with a dot (``.ipynb_checkpoints``, ``._photo.jpg``), are neither images
+nor classes. Symbolic links to folders are followed; a link to a parent folder is an error.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
-"""Of pictures, in small letters: those of ``torchvision.datasets.ImageFolder``."""
+"""Suffixes of images, in lower case: those of ``torchvision.datasets.ImageFolder``."""
 
 
 def shown(name: str | os.PathLike[str]) -> str:
-    """A name of any bytes as text that every terminal and file can hold: what is no text is written as ``\\xe9``."""
+    """A file name as printable text; bytes that are not valid text are written as ``\\xe9``."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def pictures(folder: str | os.PathLike[str]) -> list[str]:
-    """Paths of the pictures in a folder and the folders below it, by their suffix; ``folder`` is part of each.
+    """Paths of the images in a folder and its subfolders, by suffix; each path starts with ``folder``.
 
-    The order is that of ``torchvision.datasets.ImageFolder``: folders sorted by path, in each its files by name. What
-    has such a name and is no file, as a pipe or a link to nothing, is there too: who reads it says what it is.
+    The order is that of ``torchvision.datasets.ImageFolder``: folders sorted by path, then files by name. The result
+    includes pipes and dangling links with such names; reading them raises an error.
 
     Raises:
-        OSError: A folder cannot be listed, or is none; it is named.
-        ValueError: A link goes back to a folder that it lies in.
+        OSError: A folder cannot be listed, or is not a folder; the message names it.
+        ValueError: A link leads to one of its parent folders.
     """
     return [path for _, inside in walk(folder) for path in inside]
 
 
 def walk(folder: str | os.PathLike[str]) -> list[tuple[str, list[str]]]:
-    """The folder and those below it, sorted by path, each with the paths of its pictures; as :func:`pictures`."""
+    """The folder and its subfolders, sorted by path, each with the paths of its images; see :func:`pictures`."""
     return sorted((path, sorted(inside)) for path, inside in _walk(os.fspath(folder), {}))
 
 
 def _walk(folder: str, above: dict[tuple[int, int], str]) -> Iterator[tuple[str, list[str]]]:
-    """Each folder with its pictures; ``above`` are the folders that it lies in, by device and number."""
+    """Each folder with its images; ``above`` has its parent folders, by device and inode."""
     status = os.stat(folder)
     here = status.st_dev, status.st_ino
     if here in above:
@@ -67,26 +67,26 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def classes(folder: str | os.PathLike[str]) -> list[str]:
-    """Names of the folders in a folder, sorted: classes, whose places are their labels.
+    """Sorted names of the folders in a folder: the classes, whose positions are their labels.
 
     Raises:
-        OSError: It cannot be listed, or is no folder; or a link in it that is not named like a picture leads to
-            nothing: labels would be others without its class.
+        OSError: It cannot be listed, or is not a folder; or it has a dangling link that is not named like an image:
+            without its class, labels would differ.
     """
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in visible:
         if entry.is_symlink() and not os.path.exists(entry.path) and not entry.name.lower().endswith(SUFFIXES):
-            raise FileNotFoundError(f"{shown(entry.path)}: expected a folder or file, got a link to nothing")
+            raise FileNotFoundError(f"{shown(entry.path)}: expected a folder or file, got a dangling link")
     return sorted(entry.name for entry in visible if _is_folder(entry))
 
 
 def find(paths: Iterable[Path]) -> list[Path]:
-    """The files among ``paths`` and the pictures in the folders among them, in the order of :func:`pictures`.
+    """The files among ``paths``, and the images in the folders among them, in the order of :func:`pictures`.
 
     Raises:
-        FileNotFoundError: A path does not exist, or a folder holds no picture.
-        OSError, ValueError: As :func:`pictures`.
+        FileNotFoundError: A path does not exist, or a folder has no images.
+        OSError, ValueError: As for :func:`pictures`.
     """
     found: list[Path] = []
     for path in paths:
@@ -103,10 +103,10 @@ def find(paths: Iterable[Path]) -> list[Path]:
 
 
 def special(files: Iterable[str]) -> set[str]:
-    """Which of these are pipes, sockets or devices: who opens one may wait forever.
+    """The pipes, sockets and devices among these paths; opening one may block forever.
 
-    Folders are listed, which says the kind of all their files at once; only links are asked one by one. What cannot be
-    asked is not named: who reads it finds out.
+    Listing a folder gives the type of all its files at once; only links are checked one by one. Paths that cannot be
+    checked are not reported; reading them raises an error.
     """
     wanted: dict[str, set[str]] = {}
     for file in files:
@@ -117,14 +117,14 @@ def special(files: Iterable[str]) -> set[str]:
         try:
             with os.scandir(folder or ".") as entries:
                 odd = [e.name for e in entries if e.name in names and not e.is_file(follow_symlinks=False)]
-        except OSError:  # one may be allowed to read the files of a folder, and not to list it
+        except OSError:  # permissions may allow reading the files of a folder, but not listing it
             odd = list(names)
         found |= {path for name in odd if is_special(path := os.path.join(folder, name))}
     return found
 
 
 def is_special(file: str | os.PathLike[str]) -> bool:
-    """Whether it is there, and neither a file nor a folder; it is not opened."""
+    """Whether it exists and is neither a file nor a folder; it is not opened."""
     try:
         mode = os.stat(file).st_mode
     except OSError:

@@ -1,7 +1,7 @@
-"""The one way to look at a picture: which files are refused, and what pixels the others have, for every command.
+"""Decode image files in the same way for every command, and reject those that decoders read differently.
 
-Of what :func:`refused` lets pass, DALI's decoders and Pillow give the same pixels up to rounding: RGB, transparent
-pixels with the colors kept there, of an animation the first picture, upright as EXIF says.
+For files that pass :func:`refused`, DALI's decoders and Pillow give the same pixels up to rounding: RGB, with the
+stored colors of transparent pixels, the first frame of an animation, rotated upright according to EXIF.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Read = Callable[[int, int], bytes]
-"""Gives bytes of a file: from this place on, at most so many."""
+"""Reads bytes of a file: from this offset, at most this many."""
 
 _MODES = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"))
 _BITS, _COLORS, _ORIENTATION, _FORMAT = 258, 262, 274, 339  # tags of TIFF and EXIF
@@ -39,19 +39,19 @@ _TURNS = {
 
 
 class PhotoError(ValueError):
-    """A picture that cannot be used; the message names the file."""
+    """An image that cannot be used; the message names the file."""
 
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Within, every failure is one of this picture: here alone is decided which failures ``--on-error skip`` skips.
+    """Turn every error inside the block into one of this image; only these are skipped by ``--on-error skip``.
 
-    What is no file (a folder, a pipe, a device) fails before it is opened, for that may wait forever. Decoders raise
-    anything at damaged files: RuntimeError, TypeError, struct.error, MemoryError and more.
+    A folder, pipe or device raises before it is opened, because opening it may block forever. Decoders raise many
+    exceptions for damaged files: RuntimeError, TypeError, struct.error, MemoryError and more.
 
     Raises:
-        PhotoError: For any of them.
-        OSError: This process has too many files open, of which the picture knows nothing.
+        PhotoError: For any of these errors.
+        OSError: This process has too many open files, which is not an error of the image.
     """
     try:
         status = os.stat(path)
@@ -70,7 +70,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """What is wrong, on one line and without the path, which is named before."""
+    """The error message on one line, without the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(shown(line) for line in (text or type(error).__name__).splitlines())
 
@@ -90,37 +90,37 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Read]]:
 
 
 def check(path: str | os.PathLike[str]) -> None:
-    """Whether a file may be given to a decoder; it is not decoded.
+    """Check, without decoding, that a file may be given to a decoder.
 
     Raises:
-        PhotoError: It is not there, empty, no file, or :func:`refused`.
+        PhotoError: It does not exist, is empty, is not a file, or is :func:`refused`.
     """
     with _opened(path):
         pass
 
 
 def open_picture(path: str | os.PathLike[str]) -> Image.Image:
-    """All of a picture, decoded, RGB, upright.
+    """Decode a whole image: RGB, upright.
 
     Raises:
-        PhotoError: It is none that Pillow reads, or one that 8 bits a channel of RGB do not hold (:func:`refused`).
+        PhotoError: Pillow cannot read it, or 8-bit RGB cannot represent it (:func:`refused`).
     """
     from PIL import Image
 
     with _opened(path) as (file, read), Image.open(file) as image:
         if image.mode not in _MODES:
-            raise ValueError(f"expected 8 bits a channel of gray or RGB, got Pillow's mode {image.mode}")
-        if image.format == "TIFF":  # Pillow would turn it by itself, and end at other tags that it cannot read
+            raise ValueError(f"expected gray or RGB with 8 bits per channel, got Pillow's mode {image.mode}")
+        if image.format == "TIFF":  # Pillow would rotate it by itself, and fail at other tags that it cannot read
             image.info |= {"exif": b"", "xmp": b""}
         image.load()
-        exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")  # in a PNG it may stand behind the pixels
+        exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")  # in a PNG it may follow the pixels
         turn = orientation(read if image.format == "TIFF" else lambda start, count: exif[start : start + count])
         upright = image.convert("RGB")
         return upright.transpose(Image.Transpose[_TURNS[turn]]) if turn in _TURNS else upright
 
 
 def dimensions(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Width and height as they are stored, from the first bytes; PhotoError as :func:`open_picture`."""
+    """Stored width and height, from the first bytes; PhotoError as for :func:`open_picture`."""
     from PIL import Image
 
     with _opened(path) as (file, _), Image.open(file) as image:
@@ -128,7 +128,7 @@ def dimensions(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def read_photo(path: Path, size: int | None) -> NDArray[np.uint8]:
-    """The centre square of a photograph, resized: RGB uint8 ``[size, size, 3]``; None: all of it, ``[H, W, 3]``.
+    """The center square of a photograph, resized: RGB uint8 ``[size, size, 3]``; None: all of it, ``[H, W, 3]``.
 
     Args:
         path: The file.
@@ -145,16 +145,16 @@ def read_photo(path: Path, size: int | None) -> NDArray[np.uint8]:
 
 
 def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> dict[Path, NDArray[np.uint8]]:
-    """The centre square of each photograph, uint8 ``[size, size, 3]``, by its path.
+    """The center square of each photograph, uint8 ``[size, size, 3]``, by path.
 
     Args:
         paths: Files.
-        size: Side of the squares, pixels.
-        on_error: ``"fail"``: the first bad file raises. ``"skip"``: each is reported by name and left out.
-        report: Called with one line a bad file, and one with their number.
+        size: Side length of the squares in pixels.
+        on_error: ``"fail"``: the first bad file raises. ``"skip"``: bad files are reported and left out.
+        report: Called with one line per bad file, and one with their number.
 
     Raises:
-        PhotoError: A bad file under ``"fail"``, or no good one at all.
+        PhotoError: There is a bad file and ``on_error`` is ``"fail"``, or there is no good file.
     """
     good: dict[Path, NDArray[np.uint8]] = {}
     for path in paths:
@@ -167,7 +167,7 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
     if len(good) < len(paths):
         report(f"skipped {len(paths) - len(good)} of {len(paths)} files")
     if not good:
-        raise PhotoError("no readable photograph is left")
+        raise PhotoError("no readable photographs are left")
     return good
 
 
@@ -188,9 +188,9 @@ def sha256(path: Path) -> str:
 
 
 def refused(read: Read) -> str:
-    """What is wrong with a picture whose pixels 8 bits a channel of RGB do not hold; empty: nothing.
+    """Why 8-bit RGB cannot represent the pixels of an image; empty if it can.
 
-    Decoders disagree on such: one clamps, one scales, one takes the upper bits.
+    Decoders disagree on such images: one clamps, one scales, one takes the upper bits.
     """
     head = read(0, 64)
     if head.startswith(b"\xff\xd8"):  # JPEG, by far the most
@@ -211,7 +211,7 @@ def refused(read: Read) -> str:
 
 
 def _beyond(bits: int) -> str:
-    return "" if bits <= 8 else f"expected 8 bits a channel, got {bits}; convert it to 8 bits"
+    return "" if bits <= 8 else f"expected 8 bits per channel, got {bits}; convert it to 8 bits"
 
 
 def _refused_tiff(read: Read) -> str:
@@ -226,9 +226,9 @@ def _refused_tiff(read: Read) -> str:
 
 
 def orientation(read: Read) -> int:
-    """How the tags of a TIFF file, or of an EXIF block, say that the picture is to be turned; 1: not at all.
+    """The orientation in the tags of a TIFF file or an EXIF block; 1: upright.
 
-    What says so in no way that decoders agree on, as XMP or a damaged block, counts as 1.
+    Information that decoders do not agree on, such as XMP or a damaged block, counts as 1.
     """
     value = _tags(read).get(_ORIENTATION, [1])[0]
     return value if value in _TURNS else 1
@@ -268,5 +268,5 @@ def _tags(read: Read) -> dict[int, list[int]]:
 
 
 def reader(data: Any) -> Read:
-    """What :func:`refused` reads of an encoded picture in memory, uint8 ``[n]``."""
+    """Reads, for :func:`refused`, an encoded image in memory, uint8 ``[n]``."""
     return lambda start, count: data[start : start + count].tobytes()

@@ -1,4 +1,4 @@
-"""Order, crops and flips of a training set, named by seed, epoch and each image's own number: there is no state."""
+"""Epoch sampling: order, crops and flips of a training set, keyed by seed, epoch and image index, without state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..random import stream, uniform
 
-# PRIME names an image by counters (index, epoch, view); these use views at the far end of the range.
+# PRIME keys an image by counters (index, epoch, view); these use views at the end of the range.
 _ATTEMPTS = 10
 _VIEW_ORDER = 2**32 - 1
 _VIEW_PLACE = 2**32 - 2
@@ -15,7 +15,7 @@ _VIEW_ATTEMPTS = 2**32 - 16  # and the four after it: two attempts a view
 
 
 def permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
-    """The numbers 0 to ``count - 1`` in an order that follows from seed and epoch; about a second for ImageNet's."""
+    """A permutation of 0 to ``count - 1`` that depends on seed and epoch; takes about a second for ImageNet."""
     words = stream(seed, np.arange(count), epoch, _VIEW_ORDER)
     return np.argsort(words[:, 0].astype(np.uint64) << np.uint64(32) | words[:, 1], kind="stable")
 
@@ -29,20 +29,20 @@ def random_crops(
     area: tuple[float, float],
     ratio: tuple[float, float],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Windows of a random resized crop, drawn like torchvision's, named by seed, image number and epoch.
+    """Windows of a random resized crop, distributed as torchvision's, keyed by seed, image index and epoch.
 
     Args:
         heights, widths: Sizes of the images, pixels, ``[N]``.
         index, epoch: ``[N]``.
         seed: The run's seed.
-        area: Least and greatest part of the image's area.
-        ratio: Least and greatest width / height; uniform in its logarithm.
+        area: Minimum and maximum fraction of the image's area.
+        ratio: Minimum and maximum width / height; uniform in its logarithm.
 
     Returns:
         ``(top, left)`` and ``(height, width)``, each int64 ``[N, 2]``. If none of 10 attempts fits: the largest
         window in the middle whose ratio is in ``ratio``.
     """
-    # One call for all, because a call of NumPy costs more than these few numbers.
+    # One call for all, because the overhead of a NumPy call exceeds the work.
     views = np.array([*range(_VIEW_ATTEMPTS, _VIEW_ATTEMPTS + _ATTEMPTS // 2), _VIEW_PLACE])
     words = stream(seed, index[:, None], epoch[:, None], views)
     u = uniform(words[:, :-1]).reshape(len(index), _ATTEMPTS, 2)
@@ -67,7 +67,7 @@ def random_crops(
 def random_flips(
     index: NDArray[np.int64], epoch: NDArray[np.int64] | int, seed: int, probability: float
 ) -> NDArray[np.int32]:
-    """1 with ``probability``, else 0, int32 ``[N]``, named by seed, image number and epoch."""
+    """1 with ``probability``, else 0, int32 ``[N]``, keyed by seed, image index and epoch."""
     return (uniform(stream(seed, index, epoch, _VIEW_PLACE)[:, 2]) < probability).astype(np.int32)
 
 
@@ -76,7 +76,7 @@ def random_shifts(
 ) -> NDArray[np.int64]:
     """Corners ``(top, left)`` of crops of an image's own size, after ``padding`` pixels were added on each side.
 
-    Uniform from 0 to ``2 * padding`` inclusive, int64 ``[N, 2]``, named by seed, image number and epoch.
+    Uniform from 0 to ``2 * padding`` inclusive, int64 ``[N, 2]``, keyed by seed, image index and epoch.
     """
     words = stream(seed, index, epoch, _VIEW_PLACE)[:, :2]
     return np.floor(uniform(words) * (2 * padding + 1)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What images of the known data sets are normalised by."""
+"""Normalization constants of known data sets."""
 
 from __future__ import annotations
 

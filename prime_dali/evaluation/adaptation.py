@@ -1,4 +1,4 @@
-"""Batch-norm statistics adapted to a few unlabelled images (docs/METHOD.md, "BN adaptation")."""
+"""Batch-norm statistics adapted to a few unlabeled images (docs/METHOD.md, "BN adaptation")."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Adaptation:
     """How statistics are blended: ``z = N / (N + n) z_s + n / (N + n) z_t``, for mean and variance of every layer."""
 
     prior: int
-    """N: how many images the statistics of training, z_s, weigh like."""
+    """N: the number of images that the training statistics, z_s, count as."""
     samples: int
-    """n: how many images of the test set z_t is taken from."""
+    """n: the number of test images that z_t is computed from."""
     seed: int = 0
-    """Names the draw of the images."""
+    """Seed of the draw of the images."""
 
     def __post_init__(self) -> None:
         _arguments.integer("N", self.prior, 0, 10**9)
@@ -33,12 +33,12 @@ class Adaptation:
         _arguments.seed(self.seed)
 
     def draw(self, name: str, images: int) -> NDArray[np.int64]:
-        """Numbers of ``samples`` of ``images`` images, all different, in increasing order.
+        """Draw ``samples`` distinct indices of ``images`` images, in increasing order.
 
-        They follow from the seed and from ``name``, which is that of the corruption and severity.
+        They depend on the seed and on ``name``, the name of the corruption and severity.
 
         Raises:
-            ValueError: There are fewer images than that.
+            ValueError: There are fewer than ``samples`` images.
         """
         if self.samples > images:
             raise ValueError(f"n: expected at most the {images} images of {name}, got {self.samples}")
@@ -47,7 +47,7 @@ class Adaptation:
 
 
 PRESETS = {"single": (16, 1), "partial": (16, 8), "full": (0, 400)}
-"""N and n of the paper's three."""
+"""N and n of the paper's three settings."""
 
 
 def parse(words: Sequence[str], seed: int = 0) -> Adaptation:
@@ -65,21 +65,21 @@ def parse(words: Sequence[str], seed: int = 0) -> Adaptation:
 
 @contextlib.contextmanager
 def adapted(network: nn.Module, images: torch.Tensor, prior: int) -> Iterator[None]:
-    """``network`` with the statistics of its batch-norm layers blended with those of ``images``; then as before.
+    """Blend the statistics of ``network``'s batch-norm layers with those of ``images``; restore them on exit.
 
-    The statistics are taken in one forward pass, in which each layer already normalises its own input by the blend, as
-    in the method's source (Schneider et al., 2020): so what a layer sees has come through adapted layers, as it will
-    when the test images follow. The variance is that of the values themselves (divided by their number, not by one
-    less), which is what batch norm normalises by in training: with N = 0 the pass is a forward pass in training mode,
-    and a layer that sees a single value gets variance 0.
+    The statistics are computed in one forward pass, in which each layer already normalizes its own input by the blend,
+    as in the source of the method (Schneider et al., 2020). So the input of each layer comes from adapted layers, as it
+    does when the test images follow. The variance is the biased one (divided by n, not by n - 1), which batch norm
+    normalizes by in training: with N = 0 the pass is a forward pass in training mode, and a layer that sees a single
+    value gets variance 0.
 
     Args:
         network: In evaluation mode.
-        images: The n images, float ``[n, 3, H, W]``, normalised, on the network's device. All in one batch.
+        images: The n images, float ``[n, 3, H, W]``, normalized, on the network's device. All in one batch.
         prior: N, at least 0.
 
     Raises:
-        ValueError: The network has no batch-norm layer that keeps statistics.
+        ValueError: The network has no batch-norm layer with running statistics.
     """
     layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
     if not layers:

@@ -1,4 +1,4 @@
-"""Reading robustness benchmarks (docs/EVALUATION.md, "Benchmarks and their layouts")."""
+"""Read robustness benchmarks (docs/EVALUATION.md, "Benchmarks and their layouts")."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Corrupted:
 
     folder: Path
     counted: tuple[str, ...]
-    """Corruptions that the means are over, there or not."""
+    """Corruptions that the means include, present or not."""
     extra: tuple[str, ...]
-    """Others that are there, and have the five severities or some of them."""
+    """Extra corruptions that are present, with some or all of the five severities."""
     available: frozenset[tuple[str, int]]
-    """(corruption, severity) that are there."""
+    """The (corruption, severity) pairs that are present."""
     read: Callable[[str, int], Arrays] | Callable[[str, int], Pictures]
-    """Of a corruption and a severity."""
+    """The images of a corruption at a severity."""
     manifest: Mapping[str, Any] | None
     """How the set was made, for a regenerated one (:func:`manifest`)."""
     lacking: tuple[str, ...] = ()
-    """In words: what is missing besides severities of ``counted``, such as classes."""
+    """Description of what is missing besides severities of ``counted``, such as classes."""
 
     def parts(self) -> list[tuple[str, int]]:
-        """What is there, in the order of the tables."""
+        """The corruptions that are present, in the order of the tables."""
         return [(c, s) for c in (*self.counted, *self.extra) for s in SEVERITIES if (c, s) in self.available]
 
 
@@ -49,10 +49,10 @@ _MANIFEST = Kind({}, "a manifest of a benchmark", "put back a copy of it, or mak
 
 
 def manifest(folder: Path, benchmark: str) -> dict[str, Any] | None:
-    """``manifest.json`` that ``prime-dali corrupt`` writes into a benchmark that it makes; None: there is none.
+    """Read the ``manifest.json`` that ``prime-dali corrupt`` writes into a benchmark; None if there is none.
 
     Raises:
-        ValueError: It is no JSON object, or of another benchmark than this one.
+        ValueError: It is not a JSON object, or it belongs to another benchmark.
     """
     path = folder / "manifest.json"
     if not path.is_file():
@@ -64,15 +64,15 @@ def manifest(folder: Path, benchmark: str) -> dict[str, Any] | None:
 
 
 def cifar_clean(folder: str | Path, num_classes: int, classes: Sequence[str] | None = None) -> Arrays:
-    """The test part of CIFAR.
+    """Read the test part of CIFAR.
 
     Args:
-        folder: As :func:`prime_dali.data.cifar.read_cifar` takes it.
+        folder: As for :func:`prime_dali.data.cifar.read_cifar`.
         num_classes: 10 or 100.
-        classes: Of the network, to check the order; None: not known.
+        classes: Class names of the network, to check their order; None: unknown.
 
     Raises:
-        ValueError, FileNotFoundError: As ``read_cifar``; other class names than the network's.
+        ValueError, FileNotFoundError: As for ``read_cifar``; or the class names differ from the network's.
     """
     part = cifar.read_cifar(folder, num_classes, train=False)
     numbers = tuple(str(i) for i in range(num_classes))  # where a file does not name the classes
@@ -83,18 +83,18 @@ def cifar_clean(folder: str | Path, num_classes: int, classes: Sequence[str] | N
 
 
 def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False) -> Corrupted:
-    """CIFAR-10-C, CIFAR-100-C or CIFAR-10-C-bar; images stay in their files until they are read.
+    """Open CIFAR-10-C, CIFAR-100-C or CIFAR-10-C-bar; images stay in their files until they are used.
 
     Args:
-        folder: Holds ``<corruption>.npy``, uint8 ``[5 n, 32, 32, 3]``, n images a severity, and ``labels.npy``,
-            ``[5 n]``. Published: n = 10,000. A ``manifest.json`` that lists ``severities`` says which blocks there are
-            in place of all five.
-        num_classes: Labels are below it.
-        c_bar: All corruptions that are there count, in alphabetical order; there should be ten.
+        folder: Holds ``<corruption>.npy``, uint8 ``[5 n, 32, 32, 3]``, n images per severity, and ``labels.npy``,
+            ``[5 n]``. Published: n = 10,000. If ``manifest.json`` lists ``severities``, the files have only these
+            blocks.
+        num_classes: Number of classes; labels are smaller.
+        c_bar: The mean includes all corruptions that are present, in alphabetical order; there should be ten.
 
     Raises:
-        FileNotFoundError: No folder, no ``labels.npy`` or no corruption.
-        ValueError: A corruption that is not known, wrong shapes or labels; the file is named.
+        FileNotFoundError: There is no folder, no ``labels.npy`` or no corruption.
+        ValueError: An unknown corruption, or wrong shapes or labels; the message names the file.
     """
     folder = Path(folder)
     made = manifest(folder, f"CIFAR-{num_classes}-C{'-bar' if c_bar else ''}")
@@ -149,18 +149,18 @@ def imagenet_pictures(
     subset: bool = False,
     decoding: Decoding = Decoding(),
 ) -> Pictures:
-    """Pictures in class folders: ImageNet, ImageNet-R, Stylized ImageNet, or one severity of ImageNet-C.
+    """Open images in class folders: ImageNet, ImageNet-R, Stylized ImageNet, or one severity of ImageNet-C.
 
     Args:
         folder: Holds ``<class>/*``. Classes without a folder are ``lacking``, unless the set is ``masked``.
-        classes: Of the network, in the order of its logits. Folders are mapped by name, never by position.
-        size, resize, masked, decoding: As :class:`Pictures` has them.
-        subset: Leave class folders out that the network does not know, such as 900 of ImageNet's for a network of
+        classes: Class names of the network, in the order of its logits. Folders are mapped by name, not by position.
+        size, resize, masked, decoding: As for :class:`Pictures`.
+        subset: Skip class folders that the network does not have, such as 900 of ImageNet's for a network of
             ImageNet-100.
 
     Raises:
-        FileNotFoundError: No folder, no class folders, or one without pictures.
-        ValueError: A class folder that the network does not know, and not ``subset``.
+        FileNotFoundError: There is no folder, no class folder, or a class folder without images.
+        ValueError: The network lacks the class of a folder, and ``subset`` is not set.
     """
     folder = Path(folder)
     there = _class_folders(folder, classes, subset)
@@ -179,16 +179,16 @@ def imagenet_corrupted(
     subset: bool = False,
     decoding: Decoding = Decoding(),
 ) -> Corrupted:
-    """ImageNet-C or ImageNet-C-bar: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, neither resized nor cropped.
+    """Open ImageNet-C or ImageNet-C-bar: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, not resized or cropped.
 
     Args:
-        folder: Of the benchmark.
+        folder: The folder of the benchmark.
         classes, subset, decoding: As for :func:`imagenet_pictures`.
-        c_bar: All corruptions that are there count, in alphabetical order; there should be ten.
+        c_bar: The mean includes all corruptions that are present, in alphabetical order; there should be ten.
 
     Raises:
-        FileNotFoundError: No folder or no corruption.
-        ValueError: A corruption, severity or class folder that is not known.
+        FileNotFoundError: There is no folder or no corruption.
+        ValueError: An unknown corruption, severity or class folder.
     """
     folder = Path(folder)
     names = _folders(folder)
@@ -219,15 +219,15 @@ def imagenet_corrupted(
 
 
 def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, ...]:
-    """The wnids of the logits of a network that does not say them.
+    """The WordNet IDs of the logits of a network that does not list them.
 
     Args:
-        num_classes: 1000: all of ImageNet's in sorted order, which numbers them. 100: ImageNet-100, every tenth.
-        clean: A folder of ImageNet, which is asked where timm, which has a list, is not installed.
+        num_classes: 1000: those of ImageNet in sorted order. 100: every tenth (ImageNet-100).
+        clean: A folder of ImageNet, which is used if timm, which has a list, is not installed.
 
     Raises:
-        ValueError: Another number of classes; a folder of ImageNet that has not all of them.
-        ImportError: Neither timm nor a folder.
+        ValueError: Another number of classes, or the folder lacks some of them.
+        ImportError: There is neither timm nor a folder.
     """
     if num_classes not in (100, 1000):
         raise ValueError(
@@ -250,7 +250,7 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
 
 
 def _class_folders(folder: Path, classes: Sequence[str], subset: bool) -> dict[str, int]:
-    """The class folders that count, with the place of each in ``classes``."""
+    """The class folders that are used, each with its position in ``classes``."""
     found = _folders(folder)
     place = {name: label for label, name in enumerate(classes)}
     unknown = [name for name in found if name not in place]
@@ -263,7 +263,7 @@ def _class_folders(folder: Path, classes: Sequence[str], subset: bool) -> dict[s
 
 
 def _absent_classes(there: Iterable[str], classes: Sequence[str]) -> str:
-    """In words: which of the network's classes are not there; empty: all are."""
+    """Description of the network's classes that are missing; empty if none are."""
     absent = sorted(set(classes).difference(there))
     more = ", ..." if len(absent) > 3 else ""
     return f"{len(absent)} of {len(classes)} classes ({', '.join(absent[:3])}{more})" if absent else ""
@@ -279,7 +279,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _known(folder: Path, names: Sequence[str], c_bar: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which corruptions count and which are extra, of those in ``folder``."""
+    """The corruptions in ``folder`` that the mean includes, and the extra ones."""
     if not names:
         where = "no such folder" if not folder.is_dir() else "expected <corruption>.npy, found none"
         raise FileNotFoundError(f"{folder}: {where}")

@@ -1,7 +1,7 @@
 """The corruptions of CIFAR-10-C-bar and ImageNet-C-bar (Mintun et al., NeurIPS 2021), for batches of square images.
 
-The functions are called like those of :mod:`.distortions`; their one strength is the benchmark's own, 0 to 10. Names
-are spelled as the published files are. Lengths are fractions of the side, so each corruption works at any size.
+The functions are called like those of :mod:`.distortions`; their one strength is that of the benchmark, 0 to 10. Names
+are spelled like the published files. Lengths are fractions of the side, so each corruption works at any size.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def circular_motion_blur(images: Images, rngs: Rngs, strength: float) -> Pixels:
 
 
 def transverse_chromatic_abberation(images: Images, rngs: Rngs, strength: float) -> Pixels:
-    """The three channels enlarged by different factors, at random which by which."""
+    """The three channels enlarged by different factors, in random order."""
     side = images.shape[1]
     factors = 1 + 0.05 * strength * np.array([0, 0.5, 1])
 
@@ -251,7 +251,7 @@ def caustic_refraction(images: Images, rngs: Rngs, strength: float) -> Pixels:
         slope_down, slope_right = surface[2:, 1:-1] - surface[:-2, 1:-1], surface[1:-1, 2:] - surface[1:-1, :-2]
         slope = np.hypot(slope_down, slope_right)
         cosine = 1 / np.hypot(slope, 1)
-        # Snell's law, refractive index 4; the ray comes from straight above, and is left alone where it meets no slope.
+        # Snell's law, refractive index 4; the ray is vertical, and is not refracted where the surface is flat.
         out = np.arcsin(np.sqrt(1 - cosine**2) / 4)
         flat = cosine >= 1 - 1e-3
         bend = cosine * (np.cos(out) - np.sin(out) / np.where(flat, 1, slope))

@@ -1,4 +1,4 @@
-"""``prime-dali corrupt``: make a corruption benchmark of a clean test set, in the layout of the published one."""
+"""``prime-dali corrupt``: make a corruption benchmark from a clean test set, in the layout of the published one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BATCH = 250  # CIFAR images a task
 
 @dataclass(frozen=True)
 class Settings:
-    """What to make; :func:`run` checks it."""
+    """Settings of :func:`run`, which checks them."""
 
     data: str
     """``cifar10``, ``cifar100`` or ``imagenet``."""
@@ -40,14 +40,14 @@ class Settings:
     which: str = "c"
     """``c`` or ``c-bar``."""
     names: Sequence[str] = ()
-    """Corruptions to make; empty: those that the benchmark's mean is over."""
+    """Corruptions to make; empty: those that the benchmark's mean includes."""
     extra: bool = False
-    """The four extra corruptions of C as well."""
+    """Also make the four extra corruptions of C."""
     severities: Sequence[int] = SEVERITIES
     seed: int = 0
     workers: int = 1
     on_error: str = "fail"
-    """``skip``: a photograph that cannot be read is reported and left out."""
+    """``skip``: log and leave out photographs that cannot be read."""
 
     @property
     def kind(self) -> str:
@@ -59,12 +59,12 @@ def parser() -> _command.Parser:
     """The command's arguments."""
     out = _command.Parser(
         prog="prime-dali corrupt",
-        description="Make a corruption benchmark of a clean test set, in the layout of the published one. A run that "
-        "was stopped goes on where it was.",
+        description="Make a corruption benchmark from a clean test set, in the layout of the published one. A run that "
+        "was stopped resumes with the same command.",
     )
-    out.add_argument("data", choices=("cifar10", "cifar100", "imagenet"), help="what SRC holds")
-    out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as its home page has it, or CLASS/PHOTO folders")
-    out.add_argument("destination", type=Path, metavar="DST", help="the folder to make, or to go on with")
+    out.add_argument("data", choices=("cifar10", "cifar100", "imagenet"), help="data set of SRC")
+    out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as published, or CLASS/PHOTO folders")
+    out.add_argument("destination", type=Path, metavar="DST", help="the folder to write, or to resume")
     out.add_argument(
         "--benchmark",
         dest="which",
@@ -72,17 +72,19 @@ def parser() -> _command.Parser:
         default="c",
         help="c: the fifteen corruptions (default); c-bar: ten others",
     )
-    out.add_argument("--only", dest="names", nargs="+", default=(), metavar="NAME", help="these corruptions alone")
-    out.add_argument("--extra", action="store_true", help="the four extra corruptions of c too, which no mean counts")
+    out.add_argument("--only", dest="names", nargs="+", default=(), metavar="NAME", help="make only these corruptions")
+    out.add_argument(
+        "--extra", action="store_true", help="also make the extra corruptions of c, which no mean includes"
+    )
     out.add_argument(
         "--severities", nargs="+", type=int, default=SEVERITIES, metavar="S",
-        help="these of 1 to 5 alone; arrays of CIFAR then have their blocks alone",
+        help="make only these severities, from 1 to 5; CIFAR arrays then have only their blocks",
     )  # fmt: skip
-    out.add_argument("--seed", type=int, default=0, help="names all random draws (default: 0)")
-    out.add_argument("--workers", type=_command.workers, default="0", help="processes; 0: one a core")
+    out.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
+    out.add_argument("--workers", type=_command.workers, default="0", help="processes; 0: one per core")
     out.add_argument(
         "--on-error", choices=("fail", "skip"), default="fail",
-        help="skip: an unreadable photograph of ImageNet is reported and left out (default: fail)",
+        help="skip: log and leave out unreadable photographs of ImageNet (default: fail)",
     )  # fmt: skip
     return out
 
@@ -93,16 +95,16 @@ def main(argv: list[str]) -> None:
 
 
 def run(settings: Settings) -> None:
-    """Make the benchmark, or what of it is not there yet.
+    """Make the benchmark, or the files of it that are missing.
 
-    The files depend on source, seed and library versions alone, not on the number of workers or interruptions.
-    ``manifest.json`` in the destination says what they were made from, and that they are not the published ones.
+    The files depend only on the source, seed and library versions, not on the number of workers or interruptions.
+    ``manifest.json`` in the destination records how they were made, and that they are not the published ones.
 
     Raises:
-        TypeError, ValueError: A setting is none, or the destination was made with others; a source file is not what it
-            should be, and is named.
-        FileNotFoundError: The source is not there.
-        OSError: A file cannot be read or written; it is named.
+        TypeError, ValueError: A setting is invalid, the destination was made with other settings, or a source file is
+            invalid; the message names it.
+        FileNotFoundError: The source does not exist.
+        OSError: A file cannot be read or written; the message names it.
         RuntimeError: Another run is writing to the destination, or a worker process died.
     """
     settings = _checked(settings)
@@ -110,7 +112,7 @@ def run(settings: Settings) -> None:
 
 
 def _checked(settings: Settings) -> Settings:
-    """``settings`` with names and severities in order, and each once."""
+    """``settings`` with names and severities in order, without duplicates."""
     if (settings.data, settings.which) not in BENCHMARKS:
         raise ValueError(f"benchmark: expected one of {sorted(BENCHMARKS)}, got {(settings.data, settings.which)}")
     known = corruptions.STRENGTHS[settings.kind, settings.which]
@@ -208,7 +210,7 @@ def _imagenet(settings: Settings) -> None:
 
 
 def _photos(source: Path) -> list[Path]:
-    """``CLASS/PHOTO`` of every photograph, sorted; its place here is the number that names its random draws."""
+    """``CLASS/PHOTO`` of every photograph, sorted; its position is the index that keys its random draws."""
     folders = _folders.classes(source) if source.is_dir() else []
     if not folders:
         raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, found none")
@@ -221,12 +223,12 @@ def _photos(source: Path) -> list[Path]:
 
 
 def _name(photo: Path) -> str:
-    """Of the JPEG that is made of a photograph, in the folder of its class."""
+    """Name of the JPEG made from a photograph, in the folder of its class."""
     return photo.name if photo.suffix.lower() in (".jpg", ".jpeg") else f"{photo.name}.JPEG"
 
 
 def _imagenet_photo(number: int, photo: Path) -> str:
-    """Write what is missing of one photograph; returns what is wrong with it, or nothing."""
+    """Write the missing files of one photograph; return an error message, or an empty string."""
     from PIL import Image
 
     settings: Settings = _shared
@@ -252,7 +254,7 @@ def _imagenet_photo(number: int, photo: Path) -> str:
 
 
 def read_224(path: Path) -> NDArray[np.uint8]:
-    """A photograph as ImageNet-C takes it: shorter side bilinear to 256, center 224 x 224, RGB uint8 ``[224, 224, 3]``.
+    """Read a photograph as for ImageNet-C: shorter side bilinear to 256, center 224 x 224, RGB uint8 ``[224, 224, 3]``.
 
     Raises:
         PhotoError: As :func:`.open_picture`.
@@ -272,7 +274,7 @@ def read_224(path: Path) -> NDArray[np.uint8]:
 
 
 def _destination(settings: Settings, source: dict[str, Any], **more: Any) -> AbstractContextManager[None]:
-    """The destination, held by this run alone, with a manifest."""
+    """The destination, locked by this run, with a manifest."""
     import cv2
 
     benchmark = BENCHMARKS[settings.data, settings.which]

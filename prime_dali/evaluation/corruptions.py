@@ -1,6 +1,7 @@
-"""Corrupt images in memory as the corruption benchmarks do: CIFAR-10-C, ImageNet-C and their C-bar companions.
+"""Corrupt images in memory as in the corruption benchmarks: CIFAR-10-C, ImageNet-C and their C-bar versions.
 
-The algorithms are in :mod:`.distortions` and :mod:`.c_bar`; here are their strengths at severities 1 to 5, and seeds.
+The algorithms are in :mod:`.distortions` and :mod:`.c_bar`. This module has their strengths at severities 1 to 5, and
+derives their seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ except ImportError as error:
     ) from error
 
 Strengths = dict[str, tuple[tuple[float, ...], ...]]
-"""By name of the corruption: what its function takes, at severities 1 to 5."""
+"""By name of the corruption: the arguments of its function at severities 1 to 5."""
 
 
 def _each(*strengths: float) -> tuple[tuple[float, ...], ...]:
@@ -80,7 +81,7 @@ _IMAGENET_C: Strengths = {
     "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
     "brightness": _each(0.1, 0.2, 0.3, 0.4, 0.5),
     "contrast": _each(0.4, 0.3, 0.2, 0.1, 0.05),
-    "elastic_transform": _times(  # 244: so in the code that made the published set
+    "elastic_transform": _times(  # 244, as in the code that made the published set
         244, (2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)
     ),
     "pixelate": _each(0.6, 0.5, 0.4, 0.3, 0.25),
@@ -126,7 +127,7 @@ STRENGTHS = {
     ("imagenet", "c"): _IMAGENET_C,
     ("imagenet", "c-bar"): _IMAGENET_BAR,
 }
-"""By kind of image and set. ``c`` has the four extra corruptions too."""
+"""By kind of image and set. ``c`` includes the four extra corruptions."""
 
 SIDES = {"cifar": 32, "imagenet": 224}
 """Pixels."""
@@ -135,21 +136,21 @@ SIDES = {"cifar": 32, "imagenet": 224}
 def cifar(
     images: NDArray[np.uint8], name: str, severity: int, *, seed: int = 0, numbers: Sequence[int] | None = None
 ) -> NDArray[np.uint8]:
-    """Images as in CIFAR-10-C, CIFAR-100-C or CIFAR-10-C-bar.
+    """Corrupt images as in CIFAR-10-C, CIFAR-100-C or CIFAR-10-C-bar.
 
     Args:
         images: uint8 ``[N, 32, 32, 3]``, RGB.
-        name: Of the corruption: one of the fifteen, of the four extra ones, or of C-bar's ten.
+        name: Name of the corruption: one of the fifteen, of the four extra ones, or of C-bar's ten.
         severity: 1 to 5.
-        seed: From 0. The random numbers of an image follow from seed, corruption, severity and the image's number.
-        numbers: ``N`` numbers from 0, each image's own; None: 0, 1, 2, ...
+        seed: At least 0. An image's random numbers depend on the seed, the corruption, the severity and its index.
+        numbers: The ``N`` indices of the images, from 0; None: 0, 1, 2, ...
 
     Returns:
         uint8 ``[N, 32, 32, 3]``.
 
     Raises:
-        TypeError, ValueError: The message names the argument, what was expected and what came.
-        ImportError: ``frost`` without imagecorruptions, which ships its textures.
+        TypeError, ValueError: An argument is invalid; the message names it, the expected value and the value given.
+        ImportError: ``frost`` needs imagecorruptions, which ships its textures.
     """
     return _corrupted("cifar", "images", images, name, severity, seed, numbers)
 
@@ -157,27 +158,27 @@ def cifar(
 def imagenet(
     image: NDArray[np.uint8], name: str, severity: int, *, seed: int = 0, number: int = 0
 ) -> NDArray[np.uint8]:
-    """An image as in ImageNet-C or ImageNet-C-bar, before these are stored as JPEG.
+    """Corrupt an image as in ImageNet-C or ImageNet-C-bar, before these are stored as JPEG.
 
     Args:
         image: uint8 ``[224, 224, 3]``, RGB: shorter side resized to 256, center cropped.
-        name: Of the corruption: one of the fifteen, of the four extra ones, or of C-bar's ten.
+        name: Name of the corruption: one of the fifteen, of the four extra ones, or of C-bar's ten.
         severity: 1 to 5.
-        seed: From 0. The random numbers of an image follow from seed, corruption, severity and the image's number.
-        number: From 0, the image's own.
+        seed: At least 0. An image's random numbers depend on the seed, the corruption, the severity and its index.
+        number: Index of the image, from 0.
 
     Returns:
         uint8 ``[224, 224, 3]``.
 
     Raises:
-        TypeError, ValueError, ImportError: As :func:`cifar`.
+        TypeError, ValueError, ImportError: As for :func:`cifar`.
     """
     batch = image[None] if isinstance(image, np.ndarray) else image
     return _corrupted("imagenet", "image", batch, name, severity, seed, [number])[0]
 
 
 def main_names(kind: str, which: str) -> tuple[str, ...]:
-    """The corruptions of a set that its mean is over, in the order of its tables; keys of :data:`STRENGTHS`."""
+    """The corruptions that the mean of a set includes, in the order of its tables; keys of :data:`STRENGTHS`."""
     return tuple(name for name in STRENGTHS[kind, which] if name not in EXTRA_CORRUPTIONS)
 
 

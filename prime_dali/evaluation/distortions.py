@@ -1,9 +1,9 @@
 """The corruptions of CIFAR-10-C and ImageNet-C (Hendrycks and Dietterich, ICLR 2019), for batches of square images.
 
-Every function takes images, uint8 ``[N, S, S, 3]``, RGB; ``rngs``, one random generator an image; and its strengths.
-It returns ``[N, S, S, 3]`` on the scale 0 to 255, not yet clipped, which :mod:`.corruptions` clips and truncates to
-uint8 as the published sets were. The algorithms are those that made these sets, oddities included where they change
-pixels; the same functions serve both sets, whose strengths (:mod:`.corruptions` has them) and sizes differ.
+Every function takes images, uint8 ``[N, S, S, 3]``, RGB; ``rngs``, one random generator per image; and its strengths.
+It returns ``[N, S, S, 3]`` on the scale 0 to 255, not clipped. :mod:`.corruptions` clips the result and truncates it to
+uint8, as in the published sets. The algorithms are those that made the sets, including quirks that change pixels. The
+same functions serve both sets, which differ in size and in strengths (in :mod:`.corruptions`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def shot_noise(images: Images, rngs: Rngs, rate: float) -> Pixels:
 
 
 def impulse_noise(images: Images, rngs: Rngs, fraction: float) -> Pixels:
-    """``fraction`` of the values become 0 or 255, each as likely."""
+    """``fraction`` of the values become 0 or 255 with equal probability."""
     return 255 * each(lambda image, rng: random_noise(image / 255, "s&p", rng=rng, amount=fraction), images, rngs)
 
 
@@ -69,9 +69,9 @@ def defocus_blur(images: Images, rngs: Rngs, radius: float, alias_blur: float) -
 
 
 def glass_blur(images: Images, rngs: Rngs, sigma: float, reach: int, rounds: int) -> Pixels:
-    """Blur, ``rounds`` of neighbors taking each other's place, blur.
+    """Blur, ``rounds`` of swaps between neighbors, blur.
 
-    The published code swaps two pixels by views of one array, which copies the second over the first; so does this.
+    The published code swaps pixels through views of one array, which copies the second over the first; so does this.
     """
     x = (255 * _gaussian(images / 255, sigma)).astype(np.uint8)
     count, side = images.shape[:2]
@@ -100,7 +100,7 @@ def snow(
     images: Images, rngs: Rngs, mean: float, std: float, factor: float, least: float, radius: int, sigma: float,
     keep: float,
 ) -> Pixels:  # fmt: skip
-    """Flakes of enlarged and thresholded noise, blurred downwards, upon a whitened image."""
+    """Flakes of enlarged and thresholded noise, blurred downwards, on a whitened image."""
     x = images.astype(np.float32) / 255
     flakes = _zoomed(_drawn(rngs, lambda rng: rng.normal(mean, std, images.shape[1:3]))[..., None], factor)
     flakes[flakes < least] = 0
@@ -112,7 +112,7 @@ def snow(
 
 
 def frost(images: Images, rngs: Rngs, image: float, texture: float, scale: float) -> Pixels:
-    """``image`` times the picture plus ``texture`` times a random piece of a photograph of ice, scaled by ``scale``."""
+    """``image`` times the image plus ``texture`` times a random piece of a photograph of ice, scaled by ``scale``."""
     side = images.shape[1]
 
     def piece(rng: Generator) -> Pixels:
@@ -124,7 +124,7 @@ def frost(images: Images, rngs: Rngs, image: float, texture: float, scale: float
 
 
 def fog(images: Images, rngs: Rngs, strength: float, decay: float) -> Pixels:
-    """``strength`` times a plasma fractal, added; the sum is scaled to the brightest value that the image had."""
+    """``strength`` times a plasma fractal, added; the sum is scaled to the image's original maximum."""
     side = images.shape[1]
     x = images / 255
     most = x.max((1, 2, 3), keepdims=True)
@@ -147,14 +147,14 @@ def spatter(
             return 255 * (x * (1 - opacity[..., None]) + _MUD * opacity[..., None])
         shine = _shine((255 * liquid).astype(np.uint8))
         most = shine.max()
-        # The published code divides by this maximum also where no drop fell, and blackens the image.
+        # The published code divides by this maximum even if no drop fell, which makes the image black.
         return 255 * (x + _WATER * (shine / most * strength)[..., None]) if most > 0 else 255 * x
 
     return each(spattered, images, rngs)
 
 
 def contrast(images: Images, rngs: Rngs, factor: float) -> Pixels:
-    """Values drawn together around their mean over the channel of the image."""
+    """Values scaled toward the mean of their channel."""
     x = images / 255
     mean = x.mean((1, 2), keepdims=True)
     return 255 * ((x - mean) * factor + mean)
@@ -175,7 +175,7 @@ def saturate(images: Images, rngs: Rngs, factor: float, amount: float) -> Pixels
 
 
 def jpeg_compression(images: Images, rngs: Rngs, quality: int) -> Pixels:
-    """JPEG of that quality, decoded."""
+    """Encoded as JPEG of this quality and decoded."""
 
     def compressed(image: Images, _: Generator) -> Pixels:
         file = io.BytesIO()

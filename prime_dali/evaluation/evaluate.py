@@ -41,15 +41,15 @@ def accuracy(
     """Accuracy on images in memory, in [0, 1].
 
     Args:
-        network: On ``device``. It is evaluated in evaluation mode, and left in the mode it came in.
+        network: On ``device``. It runs in evaluation mode; afterwards its previous mode is restored.
         images: ``[N, H, W, 3]``, RGB.
-        labels: ``[N]``, places among the logits.
-        mean, std: Images are normalised to ``(x - mean) / std``, per channel, x in [0, 1].
-        device: Where it runs; all images go there at once.
-        batch: Images a forward pass; no matter for the result.
+        labels: ``[N]``, indices of logits.
+        mean, std: Images are normalized to ``(x - mean) / std``, per channel, x in [0, 1].
+        device: Where it runs; all images are copied there at once.
+        batch: Images per forward pass; does not affect the result.
 
     Raises:
-        ValueError: No images, labels that are no places among the logits, or logits that are not finite.
+        ValueError: There are no images, labels out of range, or logits that are not finite.
     """
     return count(network, image_sets.Arrays(images, labels), (mean, std), torch.device(device), batch).accuracy
 
@@ -67,17 +67,17 @@ def count(
     adapt: adaptation.Adaptation | None = None,
     name: str = "images",
 ) -> Count:
-    """How many of ``images`` the network gets right; in bfloat16 autocast on a GPU, in float32 on the CPU.
+    """Count the images that the network classifies correctly; in bfloat16 autocast on a GPU, in float32 on the CPU.
 
     Args:
         network, device, batch: As for :func:`accuracy`.
-        images: The set. Where it is ``masked``, only classes among its labels can be answers.
-        statistics: What images are normalised by.
-        adapt: Adapt batch norm to images of this set before.
-        name: Of the set: in messages, and for the draw of those images.
+        images: The set. If it is ``masked``, predictions are limited to the classes among its labels.
+        statistics: Mean and standard deviation by which images are normalized.
+        adapt: First adapt batch norm to images of this set.
+        name: Name of the set, for messages and for the draw of these images.
 
     Raises:
-        ValueError: As for :func:`accuracy`; fewer images than ``adapt`` needs, or no batch norm.
+        ValueError: As for :func:`accuracy`; or ``adapt`` needs more images, or a network with batch norm.
     """
     if not len(images.labels):
         raise ValueError(f"{name}: expected images, got none")
@@ -118,7 +118,7 @@ def _right(
         else:
             right += (logits.argmax(1) == labels).sum()
     if not finite:
-        raise ValueError(f"{name}: expected finite logits, got others; are the weights those of a diverged training?")
+        raise ValueError(f"{name}: expected finite logits, got others; did the training of these weights diverge?")
     return int(right)
 
 
@@ -164,7 +164,7 @@ def run(
 
 @contextlib.contextmanager
 def _evaluating(network: nn.Module, device: torch.device) -> Iterator[None]:
-    """Evaluation mode, without gradients, in the precision of the device; afterwards every module's mode as before."""
+    """Evaluation mode, without gradients, in the precision of the device; restores every module's mode."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
@@ -183,34 +183,34 @@ def parser() -> _command.Parser:
         "on CIFAR, others on ImageNet.",
     )
     add = parser.add_argument
-    add("checkpoint", help="of prime-dali train; any other state dict (with --network and --num-classes), the files "
-        "published with PRIME included; torchvision:NAME:WEIGHTS; timm:NAME")  # fmt: skip
+    add("checkpoint", help="checkpoint of prime-dali train; any state dict (with --network and --num-classes), such as "
+        "the files published with PRIME; torchvision:NAME:WEIGHTS; or timm:NAME")  # fmt: skip
     network = parser.add_argument_group("network of a plain state dict")
-    network.add_argument("--network", metavar="NAME", help="of torchvision, or timm:NAME")
+    network.add_argument("--network", metavar="NAME", help="name of a torchvision network, or timm:NAME")
     network.add_argument("--num-classes", type=int, metavar="N")
-    network.add_argument("--stem", choices=networks.STEMS, help="of a ResNet; default: what the weights fit")
-    network.add_argument("--size", type=int, help="side of the images, pixels; default: 32 with stem cifar, else 224")
-    network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalisation")
-    network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalisation")
+    network.add_argument("--stem", choices=networks.STEMS, help="stem of a ResNet; default: that of the weights")
+    network.add_argument("--size", type=int, help="side of the images in pixels; default: 32 with stem cifar, else 224")
+    network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
+    network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
     sets = parser.add_argument_group("sets, each a folder")
     sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val with its class folders")
     for name in (*CIFAR_SETS, *IMAGENET_SETS):
         sets.add_argument(f"--{name}", type=Path, metavar="DIR")
-    sets.add_argument("--subset", action="store_true", help="leave out class folders that the network does not know")
-    sets.add_argument("--partial", action="store_true", help="means of what is there, where severities or "
-                      "classes are missing")  # fmt: skip
-    add("--normalise", choices=scores.NORMALISATIONS, help="errors that the mCE is relative to; default: standard with "
+    sets.add_argument("--subset", action="store_true", help="skip class folders that the network does not have")
+    sets.add_argument("--partial", action="store_true", help="if severities or classes are missing, take "
+                      "means over the rest")  # fmt: skip
+    add("--normalise", choices=scores.NORMALISATIONS, help="reference errors of the mCE; default: standard with "
         "--reference, alexnet for ImageNet, else none")  # fmt: skip
-    add("--reference", type=Path, metavar="JSON", help="results.json of a standardly trained network")
+    add("--reference", type=Path, metavar="JSON", help="results.json of a network with standard training")
     add("--bn-adapt", nargs="+", metavar="N", help="adapt batch norm to images of each set: single, partial, full, or "
         "N n")  # fmt: skip
-    add("--seed", type=int, default=0, help="of the draw of those images; default: 0")
-    add("--batch", type=int, default=500, help="images a forward pass; default: 500")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one")
-    add("--workers", type=_command.workers, default="0", help="processes that decode pictures; 0: one a core")
-    add("--loader", choices=image_sets.LOADERS, default="pillow", help="what decodes pictures: pillow, like published "
-        "numbers, or dali, on the GPU, with slightly other values; default: pillow")  # fmt: skip
-    add("--out", type=Path, metavar="DIR", help="for results.json, results.csv, results.md and pictures")
+    add("--seed", type=int, default=0, help="seed of the draw of these images; default: 0")
+    add("--batch", type=int, default=500, help="images per forward pass; default: 500")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if one is available")
+    add("--workers", type=_command.workers, default="0", help="processes that decode images; 0: one per core")
+    add("--loader", choices=image_sets.LOADERS, default="pillow", help="image decoder: pillow, as for published "
+        "numbers, or dali, on the GPU, with slightly different pixels; default: pillow")  # fmt: skip
+    add("--out", type=Path, metavar="DIR", help="folder for results.json, results.csv, results.md and plots")
     return parser
 
 
@@ -305,7 +305,7 @@ def _imagenet_sets(
                 folder, classes, size=classifier.size, resize=classifier.resize, masked=name == "imagenet-r", **reading
             )
     dataset = "ImageNet" if len(classes) == 1000 else None
-    with contextlib.suppress(ImportError):  # without the wnids, no telling ImageNet-100 from another hundred
+    with contextlib.suppress(ImportError):  # without WordNet IDs, ImageNet-100 is any 100 classes
         if len(classes) == 100 and classes == benchmarks.imagenet_classes(100, None):
             dataset = "ImageNet-100"
     return sets, dataset
@@ -323,7 +323,7 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         if lacking and not options.partial:
             raise ValueError(
                 f"{_folders(options)[name]}: expected all of {name} for a mean, missing: {'; '.join(lacking)}; "
-                "--partial takes the mean of what is there"
+                "--partial takes the mean over the rest"
             )
 
     rules = {}
@@ -339,5 +339,5 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         normalisation = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own
         reference = report.read_reference(options.reference, name, dataset) if normalisation == "standard" else None
         rules[name] = report.Rule(normalisation, reference, lacking)
-        rules[name].mce(there, what.counted)  # what the reference lacks is better known now than at the end
+        rules[name].mce(there, what.counted)  # better to learn now than at the end what the reference lacks
     return rules

@@ -1,4 +1,4 @@
-"""Images with labels, in memory or in picture files, in batches on a device."""
+"""Images with labels, in memory or in image files, in batches on a device."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class ImageSet(Protocol):
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """``[N]``, places among the network's logits."""
+        """``[N]``, indices of the network's logits."""
         ...
 
     @property
     def masked(self) -> bool:
-        """Whether only classes that are among the labels can be answers (ImageNet-R: 200 of the 1,000)."""
+        """Whether predictions are limited to the classes among the labels (ImageNet-R: 200 of the 1,000)."""
         ...
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """In words: what is missing, such as classes."""
+        """Description of what is missing, such as classes."""
         ...
 
     def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
-        """uint8 images ``[n, 3, H, W]`` and int64 labels ``[n]`` on ``device``, n = ``size`` but for the last batch."""
+        """uint8 images ``[n, 3, H, W]`` and int64 labels ``[n]`` on ``device``; n = ``size``, except at the end."""
         ...
 
     def subset(self, index: NDArray[np.int64]) -> ImageSet:
-        """The images of these numbers, in this order."""
+        """The images with these indices, in this order."""
         ...
 
 
@@ -79,16 +79,17 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Decoding:
-    """What decodes pictures.
+    """How image files are decoded.
 
     Raises:
         ValueError: An unknown loader.
     """
 
     loader: str = "pillow"
-    """``"pillow"``: decoded and resized by Pillow, in processes; the same values everywhere, and what published numbers
-    come from. ``"dali"``: by DALI, on the GPU if ``device`` is one. Images that are not resized are the same to the bit
-    on the CPU; windows of resized ones are not rounded to whole pixels, and a GPU decodes to slightly other values."""
+    """``"pillow"``: decoded and resized by Pillow, in processes; the same pixels on every machine, and the decoder of
+    published numbers. ``"dali"``: by DALI, on the GPU if ``device`` is one. Images that are not resized are
+    bit-identical on the CPU; crops of resized images are not rounded to whole pixels, and a GPU decodes to slightly
+    different pixels."""
     workers: int = 0
     """Processes, or threads of DALI. 0: this process, or as many threads as DALI may use."""
 
@@ -98,14 +99,14 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Picture files."""
+    """Image files."""
 
     files: Sequence[str]
     labels: NDArray[np.int64]
     size: int
-    """Side of the images, pixels."""
+    """Side length of the images in pixels."""
     resize: int | None
-    """Shorter side after resizing, before the centre is cropped. None: files must be ``size`` x ``size`` already."""
+    """Shorter side after resizing, before the center is cropped. None: files must be ``size`` x ``size`` already."""
     decoding: Decoding = Decoding()
     masked: bool = False
     lacking: tuple[str, ...] = ()
@@ -145,7 +146,7 @@ class Pictures:
 
 
 class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
-    """Image, label, and what is wrong with the file: an exception would bring the worker's whole trace along."""
+    """Image, label, and an error message: an exception would carry the worker's whole traceback."""
 
     def __init__(self, pictures: Pictures) -> None:
         self.pictures = pictures

@@ -6,10 +6,10 @@ CORRUPTIONS = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
     "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
-"""The fifteen that every mean is over (Hendrycks and Dietterich, 2019)."""
+"""The fifteen that every mean includes (Hendrycks and Dietterich, 2019)."""
 
 EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-"""Published beside them, never counted in a mean."""
+"""The extra ones, which no mean includes."""
 
 GROUPS = {
     "noise": CORRUPTIONS[:3],

@@ -1,4 +1,4 @@
-"""Results of an evaluation as JSON, CSV, Markdown and pictures, beside what the paper reports."""
+"""Results of an evaluation as JSON, CSV, Markdown and plots, beside the numbers of the paper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Rule:
     normalisation: str
     reference: scores.Accuracies | None = None
     missing: tuple[str, ...] = ()
-    """In words; the means are then of what is there."""
+    """Description of what is missing; the means are then over the rest."""
 
     def mce(self, accuracies: scores.Accuracies, corruptions: Sequence[str]) -> float | None:
         """:func:`scores.mean_corruption_error`; None where something is missing of every corruption."""
@@ -57,14 +57,14 @@ def collect(
     rules: Mapping[str, Rule],
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Everything that is to be known of an evaluation, as ``results.json`` has it.
+    """The complete results of an evaluation: the content of ``results.json``.
 
     Args:
-        classifier: What was evaluated.
-        dataset: As the paper's tables call it (:func:`reported.of`); None: it has no such table.
+        classifier: The classifier that was evaluated.
+        dataset: The name in the paper's tables (:func:`reported.of`); None: the paper has no table of it.
         sets, counts: As :func:`prime_dali.evaluation.evaluate.run` takes and gives them.
         rules: By name of the sets that are benchmarks of corruptions.
-        settings: How it was run: plain values.
+        settings: Settings of the evaluation, as plain values.
 
     Raises:
         ValueError: As the functions of :mod:`prime_dali.evaluation.scores`.
@@ -82,7 +82,7 @@ def collect(
 
 
 def versions() -> dict[str, str]:
-    """Of what a number may depend on."""
+    """Versions of everything that a number may depend on."""
     return {
         "prime-dali": __version__, "python": platform.python_version(), "torch": torch.__version__,
         "torchvision": torchvision.__version__, "pillow": PIL.__version__, "numpy": np.__version__,
@@ -117,8 +117,8 @@ def read_reference(path: Path, name: str, dataset: str | None) -> scores.Accurac
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: It is no results file, has no such set, or is of another data set or a network with adapted batch
-            norm.
+        ValueError: It is not a results file, lacks this set, or belongs to another data set or to a network with
+            adapted batch norm.
     """
     try:
         content = json.loads(path.read_text())
@@ -136,7 +136,7 @@ def read_reference(path: Path, name: str, dataset: str | None) -> scores.Accurac
 
 
 def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write ``results.json``, ``results.csv``, ``results.md`` and a PNG a benchmark of corruptions; their paths."""
+    """Write ``results.json``, ``results.csv``, ``results.md`` and a PNG per benchmark; return their paths."""
     texts = {
         "results.json": json.dumps(results, indent=1, default=str) + "\n",
         "results.csv": _csv(results),
@@ -165,13 +165,13 @@ def _csv(results: Mapping[str, Any]) -> str:
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """The tables, in per cent, as Markdown that is also good to read in a terminal."""
+    """The tables, in per cent, as Markdown that is also readable in a terminal."""
     what, settings, dataset = results["classifier"], results["settings"], results["dataset"]
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     lines = [
         f"# {what['name']}, {what['num_classes']} classes" + (f", on {dataset}" if dataset else ""), "",
         f"- {what['source']}" + (f", epoch {what['epoch']}" if "epoch" in what else ""),
-        f"- images normalised by mean {_numbers(what['mean'])} and standard deviation {_numbers(what['std'])}",
+        f"- images normalized by mean {_numbers(what['mean'])} and standard deviation {_numbers(what['std'])}",
         f"- {settings['hardware']}, {settings['precision']}, batches of {settings['batch']}; {results['date']}",
         f"- {versions}",
     ]  # fmt: skip
@@ -179,23 +179,21 @@ def markdown(results: Mapping[str, Any]) -> str:
         given = settings["bn_adapt"]
         lines.append(
             f"- batch norm adapted to images of each set: N = {given['N']}, n = {given['n']}, "
-            f"drawn anew for each with seed {given['seed']}"
+            f"drawn separately for each with seed {given['seed']}"
         )
     for name, content in results["sets"].items():
         if "scores" not in content:
             lines.append(f"- {_HEADINGS[name]}: {content['images']:,} images")
         if content.get("masked_to_classes"):
-            lines.append(f"- {_HEADINGS[name]}: only its {content['masked_to_classes']} classes can be answers")
+            lines.append(f"- {_HEADINGS[name]}: only its {content['masked_to_classes']} classes can be predicted")
         if content.get("missing"):
-            lines.append(
-                f"- {_HEADINGS[name]}: PARTIAL, means of what is there; missing: {'; '.join(content['missing'])}"
-            )
+            lines.append(f"- {_HEADINGS[name]}: PARTIAL, means over the rest; missing: {'; '.join(content['missing'])}")
         if "scores" in content:
             made = "" if content["regenerated"] else "; as found, without a manifest.json"
             sizes = {images for row in content["images"].values() for images in row.values()}
-            several = "" if len(sizes) == 1 else ", of UNEQUAL parts"
+            several = "" if len(sizes) == 1 else ", in parts of UNEQUAL size"
             images = " to ".join(f"{size:,}" for size in sorted({min(sizes), max(sizes)}))
-            lines.append(f"- {_heading(name, content)}: {images} images a corruption and severity{several}{made}")
+            lines.append(f"- {_heading(name, content)}: {images} images per corruption and severity{several}{made}")
     for row in reported.of(dataset)[:1]:
         lines.append(f'- "reported": {reported.SOURCE}, {row.network}; not measured')
     lines += [f"- {row.method}, reported: {row.note}" for row in reported.of(dataset) if row.note]
@@ -220,7 +218,7 @@ def _summary(results: Mapping[str, Any]) -> str:
         measured.append(_percent(content["scores"]["corruption_accuracy"]))
         keys.append(name)
         if not name.endswith("c-bar"):
-            header.append(f"mCE, normalisation {content['scores']['normalisation']}")
+            header.append(f"mCE, normalization {content['scores']['normalisation']}")
             mce = content["scores"]["mce"]
             measured.append("-" if mce is None else f"{mce:.2f}")
             keys.append(f"mce {content['scores']['normalisation']}")
@@ -272,14 +270,14 @@ def _tables(name: str, content: Mapping[str, Any], dataset: str | None) -> list[
 
 
 def _reported_on(name: str, dataset: str | None) -> dict[str, tuple[Mapping[str, float], float | None]]:
-    """What the paper reports on this benchmark: by method, the accuracy by corruption, and the mean."""
+    """The paper's numbers on this benchmark: by method, the accuracy by corruption, and the mean."""
     if name.endswith("c-bar"):
         return {row.method: (row.c_bar, row.c_bar_mean) for row in reported.of(dataset) if row.c_bar}
     return {row.method: (row.corruptions, row.mean) for row in reported.of(dataset)}
 
 
 def _bars(results: Mapping[str, Any], name: str, path: Path) -> None:
-    """Bars of what was measured per corruption, and marks of what the paper reports."""
+    """Plot the measured accuracy per corruption as bars, and the paper's as markers."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -309,12 +307,12 @@ def _bars(results: Mapping[str, Any], name: str, path: Path) -> None:
 
 
 def _heading(name: str, content: Mapping[str, Any]) -> str:
-    """The set's name; every number from a regenerated one is to be labelled so."""
+    """The name of the set; every number from a regenerated set must be labeled as such."""
     return _HEADINGS[name] + (" (regenerated)" if content["regenerated"] else "")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, in columns that also line up as plain text."""
+    """A table in Markdown whose columns also line up as plain text."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ C_BAR = (
 
 @dataclass(frozen=True)
 class Reported:
-    """One network of the paper; everything in per cent."""
+    """One network of the paper; everything in percent."""
 
     dataset: str
     method: str

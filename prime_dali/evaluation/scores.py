@@ -11,7 +11,7 @@ from .names import CORRUPTIONS, GROUPS, SEVERITIES
 
 @dataclass(frozen=True)
 class Count:
-    """How many images of a set a network gets right."""
+    """The number of images of a set that a network classifies correctly."""
 
     correct: int
     images: int
@@ -23,13 +23,13 @@ class Count:
 
 
 Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]]"]
-"""By name of the set; of a benchmark of corruptions by corruption and severity."""
+"""By name of the set; for a corruption benchmark by corruption and severity."""
 
 Accuracies = Mapping[str, Mapping[int, float]]
 """Accuracy in [0, 1] by corruption and severity."""
 
 NORMALISATIONS = ("none", "alexnet", "standard")
-"""What the error of each corruption is divided by in the mCE: 1, AlexNet's, or that of a standardly trained network."""
+"""The reference error of each corruption in the mCE: 1, AlexNet's, or that of a network with standard training."""
 
 ALEXNET_ERRORS = dict(zip(CORRUPTIONS, (
     0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816, 0.826572, 0.819324, 0.564592,
@@ -39,7 +39,7 @@ ALEXNET_ERRORS = dict(zip(CORRUPTIONS, (
 
 
 def missing(accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS) -> list[str]:
-    """What ``accuracies`` lacks of five severities of each of ``corruptions``, in words."""
+    """Descriptions of the severities of ``corruptions`` that ``accuracies`` lacks."""
     out = []
     for corruption in corruptions:
         lacking = [s for s in SEVERITIES if s not in accuracies.get(corruption, {})]
@@ -51,12 +51,12 @@ def missing(accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS) ->
 
 
 def check_complete(accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS) -> None:
-    """ValueError that names what is missing of five severities of each of ``corruptions``."""
+    """Raise a ValueError that names the missing severities of ``corruptions``, if there are any."""
     lacking = missing(accuracies, corruptions)
     if lacking:
         raise ValueError(
             f"accuracies: expected {len(corruptions)} corruptions x {len(SEVERITIES)} severities for a mean, "
-            f"missing: {'; '.join(lacking)} (partial: the mean of what is there)"
+            f"missing: {'; '.join(lacking)} (partial: the mean over the rest)"
         )
 
 
@@ -66,12 +66,13 @@ def corruption_accuracy(
     """Mean over corruptions and severities, in [0, 1].
 
     Args:
-        accuracies: At least those of ``corruptions``; others do not count.
-        corruptions: What the mean is over.
-        partial: Take the mean over what is there where some are missing.
+        accuracies: At least those of ``corruptions``; others are ignored.
+        corruptions: The corruptions that the mean includes.
+        partial: If some are missing, take the mean over the rest.
 
     Raises:
-        ValueError: A corruption or a severity is missing, and not ``partial``; it is named. Or all are missing.
+        ValueError: A corruption or severity is missing and ``partial`` is not set, or all are missing; the message
+            names them.
     """
     return _mean(accuracies, corruptions, SEVERITIES, partial)
 
@@ -122,15 +123,15 @@ def mean_corruption_error(
         accuracies, corruptions: As for :func:`corruption_accuracy`.
         normalisation: ``"none"``: E_reference is 1. ``"alexnet"``: :data:`ALEXNET_ERRORS`. ``"standard"``: that of
             ``reference``.
-        reference: Of a standardly trained network on the same benchmark; for ``"standard"`` alone.
+        reference: Accuracies of a network with standard training on the same benchmark; only for ``"standard"``.
         partial: Take the mean over the corruptions that have all five severities.
 
     Returns:
-        Per cent; 100 is as good as the reference, or always wrong without one.
+        The mCE in percent: 100 is the error of the reference or, without one, an error on every image.
 
     Raises:
-        ValueError: As :func:`corruption_accuracy`; an unknown normalisation; corruptions that the reference lacks or
-            makes no error on.
+        ValueError: As for :func:`corruption_accuracy`; or an unknown normalization, or corruptions that the reference
+            lacks or has no error on.
     """
     if normalisation not in NORMALISATIONS:
         raise ValueError(_arguments.unknown("normalisation", normalisation, NORMALISATIONS))

@@ -1,1 +1,1 @@
-"""The paper's experiments beside the main tables: similarity and embeddings, ablations, strength, samples and cost."""
+"""The paper's experiments: main table, similarity, embedding, ablation, strength, sample complexity and cost."""

@@ -1,4 +1,4 @@
-"""``prime-dali analyze ablation``: what each primitive, mixing, the JSD loss, width and depth do."""
+"""``prime-dali analyze ablation``: the contribution of each primitive, mixing, the JSD loss, width and depth."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WITH_JSD = (
 
 
 def primitives() -> dict[str, Reported]:
-    """What the paper reports of each of the eight sets of primitives."""
+    """The paper's numbers for each of the eight sets of primitives."""
     columns = ("corrupted", "noise", "blur", "weather", "digital", "clean")
     return {
         name: Reported("ImageNet-100", dict(zip(columns, map(float, numbers), strict=True)))
@@ -43,7 +43,7 @@ def primitives() -> dict[str, Reported]:
 
 
 def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
-    """The runs of the file, or the built-in ones: every set of primitives; and with all three, each other setting."""
+    """The runs of the file, or the built-in ones: each set of primitives, then each other setting with all three."""
     listed = grid_file.listed_runs(content)
     if listed is not None:
         return listed
@@ -61,12 +61,12 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """Nothing besides the numbers of single runs."""
+    """Nothing except the numbers of single runs."""
     return []
 
 
 def draw(rows: Sequence[Row], figure: Any) -> None:
-    """A bar for each run, with marks for clean images and the groups; what is reported as crosses."""
+    """Plot a bar per run, with markers for clean images and the groups, and the paper's numbers as crosses."""
     names = list(dict.fromkeys(row.run for row in rows))
     figure.set_size_inches(8.5, 1.6 + 0.36 * len(names))
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""``prime-dali analyze alpha``: accuracy on clean and on corrupted images against the strength of PRIME."""
+"""``prime-dali analyze alpha``: clean and corruption accuracy by the strength of PRIME."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import grids
 from .grid_file import Run, check_names
 from .grid_tables import Row
 
-# From, to and number of the paper's values, log-spaced, and where it finds the optimum (section "Robustness vs.
+# Start, end and number of the paper's values, log-spaced, and the optimum that it finds (section "Robustness vs.
 # accuracy trade-off": ResNet-18, no JSD, 30 epochs).
 PAPER = {"CIFAR-10": (1e-3, 1e2, 100), "ImageNet-100": (1e-2, 1e2, 20)}
 BEST = {"CIFAR-10": 0.2, "ImageNet-100": 1.0}
@@ -21,11 +21,11 @@ _A_DECADE = 2  # values of the built-in grid
 
 
 def values(wanted: Any) -> list[float]:
-    """The strengths of a grid file: a list, or ``{from: LEAST, to: GREATEST, points: NUMBER}``, spaced evenly on a
+    """The strengths of a grid file: a list, or ``{from: MINIMUM, to: MAXIMUM, points: NUMBER}``, evenly spaced on a
     logarithmic scale.
 
     Raises:
-        TypeError, ValueError: It is neither, or numbers are out of range.
+        TypeError, ValueError: It is neither, or a number is out of range.
     """
     if isinstance(wanted, dict):
         check_names("alpha", wanted, ["from", "to", "points"])
@@ -40,7 +40,7 @@ def values(wanted: Any) -> list[float]:
 
 
 def _number(value: Any) -> Any:
-    """YAML takes 1e-3 for a string."""
+    """Convert numbers such as 1e-3, which YAML reads as strings."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -48,7 +48,7 @@ def _number(value: Any) -> Any:
 
 
 def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
-    """A run for each strength: those of the file, or two a decade of the paper's range."""
+    """A run per strength: those of the file, or two per decade of the paper's range."""
     low, high, _ = PAPER["ImageNet-100" if base.get("recipe") in ("in100", "imagenet") else "CIFAR-10"]
     decades = round(np.log10(high / low))
     wanted = content.get("alpha", {"from": low, "to": high, "points": _A_DECADE * decades + 1})
@@ -56,21 +56,21 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """Where the optimum is, measured and reported."""
+    """The measured and the reported optimum."""
     done = [row for row in rows if "corrupted" in row.scores]
     out = []
     if done:
         best = max(done, key=lambda row: row.scores["corrupted"])
-        out.append(f"most corrupted accuracy, measured: {best.scores['corrupted']:.2f} % at {best.run}")
+        out.append(f"best corruption accuracy, measured: {best.scores['corrupted']:.2f} % at {best.run}")
     for dataset, alpha in BEST.items():
         out.append(
-            f"most corrupted accuracy, reported on {dataset} (ResNet-18, no JSD, 30 epochs): alpha near {alpha:g}"
+            f"best corruption accuracy, reported on {dataset} (ResNet-18, no JSD, 30 epochs): alpha near {alpha:g}"
         )
     return out
 
 
 def draw(rows: Sequence[Row], figure: Any) -> None:
-    """Clean above, corrupted below, against alpha; the reported optimum as a line."""
+    """Plot clean accuracy above corruption accuracy, by alpha, with the reported optimum as a line."""
     figure.set_size_inches(6.5, 5.5)
     panels = figure.subplots(2, 1, sharex=True)
     done = sorted((row for row in rows if row.x is not None and row.scores), key=lambda row: row.x or 0)
@@ -81,14 +81,14 @@ def draw(rows: Sequence[Row], figure: Any) -> None:
         axes.grid(alpha=0.3)
         best = BEST.get(rows[0].dataset)
         if best is not None:
-            axes.axvline(best, color="gray", linestyle="--", label="reported optimum of corrupted accuracy")
+            axes.axvline(best, color="gray", linestyle="--", label="reported optimum of corruption accuracy")
     # Near 0 linear, because alpha = 0, standard training, is worth showing too.
     least = min((row.x for row in done if row.x), default=1.0)
     if any(row.x == 0 for row in done):
         panels[1].set_xscale("symlog", linthresh=least)
     else:
         panels[1].set_xscale("log")
-    panels[1].set(xlabel="alpha: scale of every amplitude")
+    panels[1].set(xlabel="alpha, the scale of every amplitude")
     if best is not None:
         panels[1].legend(fontsize=8)
     panels[0].set_title(f"{rows[0].dataset}, measured", fontsize=10)

@@ -8,13 +8,16 @@ from .. import _command
 
 # Each module has add_arguments(parser) and run(options); imported when its experiment is called.
 _EXPERIMENTS = {
-    "similarity": ("similarity", "how near augmented images come to corrupted ones in a network's features"),
-    "embedding": ("embedding", "a picture of augmented images in a network's features"),
+    "similarity": ("similarity", "feature distance between augmented and corrupted images"),
+    "embedding": ("embedding", "plot augmented images in a network's feature space"),
     "methods": ("methods", "the main table: standard training, AugMix and PRIME, over seeds"),
     "ablation": ("ablation", "what each primitive, the mixing and the Jensen-Shannon loss contribute"),
-    "alpha": ("alpha", "accuracy and robustness against the strength of PRIME"),
-    "sample-complexity": ("sample_complexity", "training on a few copies made beforehand, against fresh ones"),
-    "cost": ("cost", "what an epoch costs with each method"),
+    "alpha": ("alpha", "accuracy and robustness by the strength of PRIME"),
+    "sample-complexity": (
+        "sample_complexity",
+        "offline augmentation with a few copies, compared with online augmentation",
+    ),
+    "cost": ("cost", "time of an epoch with each method"),
 }
 
 

@@ -1,4 +1,4 @@
-"""``prime-dali analyze cost``: the time of a training epoch with each augmentation, over that of standard training."""
+"""``prime-dali analyze cost``: the time of a training epoch with each method, relative to standard training."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "prime": {"method": "prime", "jsd": False},
     "augmix+jsd": {"method": "augmix", "jsd": True},
     "prime+jsd": {"method": "prime", "jsd": True},
-    # Where AugMix stands in a run, the authors' code can: both take batches of uint8 images on the device.
+    # The authors' code can replace AugMix in a run: both take batches of uint8 images on the device.
     "official": {"method": "augmix", "jsd": False},
     "official+jsd": {"method": "augmix", "jsd": True},
 }
@@ -52,7 +52,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method takes; where it failed, ``seconds`` is empty and ``error`` says why."""
+    """Times of a method; if it failed, ``seconds`` is empty and ``error`` says why."""
 
     method: str
     steps: int = 0
@@ -65,11 +65,11 @@ class Cost:
 
     @property
     def epoch(self) -> float:
-        """Seconds of an epoch: the median of the rounds."""
+        """Seconds per epoch: the median of the rounds."""
         return statistics.median(self.seconds) * self.steps
 
     def row(self, standard: Cost | None) -> dict[str, float | None]:
-        """The numbers of its line; without a ratio where standard training was not measured."""
+        """The numbers of its row; without a ratio if standard training was not measured."""
         known = bool(self.seconds)
         ratio = self.epoch / standard.epoch if known and standard is not None and standard.seconds else None
         return {
@@ -85,16 +85,20 @@ class Cost:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add = parser.add_argument
-    add("--out", type=Path, required=True, metavar="DIR", help="folder of table and picture")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the table and the plot")
     grid_file.add_options(parser)
     add("--methods", nargs="+", choices=METHODS, metavar="METHOD", help=f"of {', '.join(METHODS)}; default: all, but "
         "official only with --official")  # fmt: skip
     add("--official", type=Path, metavar="DIR", help=f"a clone of {official.URL}")
-    add("--rounds", type=int, default=3, metavar="N", help="of all methods in turn; default: 3")
+    add("--rounds", type=int, default=3, metavar="N", help="rounds over all methods; default: 3")
     add(
-        "--steps", type=int, default=0, metavar="N", help="a round, of which an epoch's time follows; default: an epoch"
+        "--steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="steps per round, from which the time of an epoch is computed; default: an epoch",
     )
-    add("--warmup", type=int, default=30, metavar="N", help="steps of each method before, not timed; default: 30")
+    add("--warmup", type=int, default=30, metavar="N", help="warm-up steps of each method, not timed; default: 30")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -111,7 +115,7 @@ def run(options: argparse.Namespace) -> None:
     if options.official is None and any(method.startswith("official") for method in methods):
         raise ValueError(f"official: expected --official DIR, a clone of {official.URL}, got none")
     base = grid_file.given(options)
-    # So many epochs that the schedule does not end; the learning rate is no matter for the time.
+    # Enough epochs that the schedule does not end; the learning rate does not affect the time.
     configs = {
         method: grid_file.train_config({**base, **METHODS[method], "epochs": 10**6, "out": str(options.out / method)})
         for method in methods
@@ -163,9 +167,9 @@ def _starter(
 def take_turns(
     starts: Mapping[str, Callable[[], Callable[[], Cost]]], rounds: int, tell: Callable[[str], None]
 ) -> list[Cost]:
-    """Start and warm up every method, then let them take turns, so that a drifting clock hits all alike.
+    """Start and warm up every method, then alternate between them, so that a drifting clock affects all equally.
 
-    A method that fails says why, and the others go on.
+    If a method fails, its error is recorded, and the others continue.
     """
     ready, errors = {}, {}
     for method, start in starts.items():
@@ -249,7 +253,7 @@ def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Pat
 
 
 def _picture(path: Path, numbers: Mapping[str, Mapping[str, float | None]]) -> Path:
-    """Bars of the time over standard training, and crosses of what is reported."""
+    """Plot the time relative to standard training as bars, and the paper's numbers as crosses."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -265,7 +269,7 @@ def _picture(path: Path, numbers: Mapping[str, Mapping[str, float | None]]) -> P
         axes.legend(fontsize=8)
     axes.set_yticks(range(len(done)), list(done))
     axes.invert_yaxis()  # the first on top
-    axes.set(xlabel="time of a training epoch over standard training")
+    axes.set(xlabel="time of a training epoch, relative to standard training")
     axes.grid(axis="x", alpha=0.3)
     with replacing(path) as aside:
         figure.savefig(aside, dpi=130)

@@ -1,13 +1,13 @@
-"""``prime-dali analyze embedding``: a picture of augmented images in a network's features.
+"""``prime-dali analyze embedding``: plot augmented images in a network's feature space.
 
-Three images of different classes, 100 samples of each by each method, their features in a trained network, and for each
-method one principal component analysis of all its samples; the picture is the first two components (Modas et al., ECCV
-2022, appendix "Embedding space visualization", there a ResNet-50 trained on ImageNet). "corrupted" shows the common
-corruptions of the same images in place of samples. Beside the picture stand what share of the variance the components
-have, and the total variance (the trace of the samples' covariance), which compares methods.
+The command draws three images of different classes and 100 samples of each by each method, computes their features in a
+trained network, and runs one principal component analysis per method over all its samples. The plot shows the first two
+components (Modas et al., ECCV 2022, appendix "Embedding space visualization", there with a ResNet-50 trained on
+ImageNet). "corrupted" shows the common corruptions of the same images instead of samples. The plot also states the
+components' share of the variance, and the total variance (the trace of the samples' covariance), to compare methods.
 
-Read thus where the paper is silent: features are the input of the final classifier layer (``--layer`` names another);
-an image is the central crop that ImageNet-C takes; all panels have one scale.
+Where the paper does not say, the choices are: features are the input of the final classifier layer (``--layer`` selects
+another); an image is the center crop of ImageNet-C; all panels have the same scale.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``prime-dali analyze embedding``."""
     add = parser.add_argument
     add("photos", type=Path, nargs="*", metavar="PHOTOS", help="photographs to show, at most ten; or a folder "
-        "CLASS/PHOTO, of which three classes are drawn and a photograph of each")  # fmt: skip
-    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, in place of PHOTOS: "
-        "three classes of its training part are drawn, and an image of each")  # fmt: skip
-    add("--samples", type=int, default=100, metavar="K", help="of an image by each method; default: 100")
+        "CLASS/PHOTO, from which three classes and a photograph of each are drawn")  # fmt: skip
+    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, instead of PHOTOS: "
+        "three classes of its training part and an image of each are drawn")  # fmt: skip
+    add("--samples", type=int, default=100, metavar="K", help="samples per image and method; default: 100")
     add("--methods", nargs="+", default=list(_DEFAULT), metavar="NAME", help=f"of {' '.join(METHODS)}; default: "
         f"{' '.join(_DEFAULT)}")  # fmt: skip
     samples.add_options(parser)
@@ -89,7 +89,7 @@ def principal(vectors: NDArray[np.float64]) -> Projection:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Draw the picture as the options say, and write it and its coordinates.
+    """Make the plot that the options describe, and write it and its coordinates.
 
     Raises:
         TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _images(options: argparse.Namespace) -> tuple[samples.Images, list[int]]:
-    """The images that the options name, and which of them to show."""
+    """The images that the options name, and the indices of those to show."""
     photos: Sequence[Path] = options.photos
     if options.cifar is None and photos and not (len(photos) == 1 and photos[0].is_dir()):
         if len(photos) > 10:

@@ -22,36 +22,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that :func:`load` reads."""
     group = parser.add_argument_group("network")
     add = group.add_argument
-    add("--backbone", required=True, metavar="WEIGHTS", help="a checkpoint of prime-dali train; any other state dict "
+    add("--backbone", required=True, metavar="WEIGHTS", help="a checkpoint of prime-dali train; any state dict "
         "(with --network and --num-classes); torchvision:NAME:WEIGHTS; timm:NAME")  # fmt: skip
     add("--layer", metavar="NAME", help="the module whose output is the features, such as layer4.1; default: the input "
         "of the final classifier layer")  # fmt: skip
-    add("--network", metavar="NAME", help="of a plain state dict: of torchvision, or timm:NAME")
+    add("--network", metavar="NAME", help="network of a plain state dict: a torchvision name, or timm:NAME")
     add("--num-classes", type=int, metavar="N", help="of a plain state dict")
-    add("--stem", choices=networks.STEMS, help="of a ResNet; default: what the weights fit")
-    add("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalisation")
-    add("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalisation (0 0 0 and 1 1 1: none)")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one")
+    add("--stem", choices=networks.STEMS, help="stem of a ResNet; default: that of the weights")
+    add("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
+    add("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization (0 0 0 and 1 1 1: none)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if one is available")
 
 
 class Features:
     """A network up to one of its layers, in evaluation mode and float32 (no bfloat16, no TF32).
 
     Args:
-        classifier: Its network goes to ``device``.
+        classifier: Its network is moved to ``device``.
         device: Where it runs.
-        side: Of the images, pixels.
+        side: Side length of the images in pixels.
         layer: Dotted name of a module, whose output is taken (that of its last call). None: the input of the final
             classifier layer, the last linear or convolution layer that gives the logits; of most networks, that is the
             pooled features. Maps ``[N, C, H, W]`` are averaged over positions, and tokens ``[N, T, C]`` over tokens.
 
     Attributes:
-        layer: In words.
-        width: Numbers an image.
+        layer: Description of the layer.
+        width: Length of a feature vector.
 
     Raises:
-        ValueError: No such module, with the nearest names; one that the forward pass does not run; or a network that
-            does not take such images.
+        ValueError: There is no such module (the message has the nearest names), the forward pass does not run it, or
+            the network does not accept such images.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Features:
         self.width = self(probe).shape[1]
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Features of normalised images.
+        """Features of normalized images.
 
         Args:
             images: float32 ``[N, 3, H, W]``, on the device.
@@ -80,7 +80,7 @@ class Features:
             float32 ``[N, width]``.
 
         Raises:
-            ValueError: Features that are not finite, or of a shape that is no vector, map or tokens.
+            ValueError: Features are not finite, or are not vectors, maps or tokens.
         """
         self._caught = None
         self._forward(images)
@@ -97,7 +97,7 @@ class Features:
         return out.float()
 
     def normalised(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 images ``[N, 3, H, W]`` as the network takes them, on the device."""
+        """uint8 images ``[N, 3, H, W]``, normalized for the network, on the device."""
         mean, std = (
             torch.tensor(values, device=self.device)[:, None, None]
             for values in (self.classifier.mean, self.classifier.std)
@@ -105,7 +105,7 @@ class Features:
         return (images.to(self.device).float() / 255 - mean) / std
 
     def batched(self, images: torch.Tensor, batch: int) -> torch.Tensor:
-        """Features of uint8 images ``[N, 3, H, W]``, at most ``batch`` a forward pass."""
+        """Features of uint8 images ``[N, 3, H, W]``, at most ``batch`` per forward pass."""
         return torch.cat([self(self.normalised(part)) for part in images.split(batch)])
 
     def about(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Features:
         with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             try:
                 return self._network(images)
-            except AssertionError as error:  # how timm says that the size is wrong
+            except AssertionError as error:  # timm's error for a wrong size
                 raise ValueError(
                     f"backbone: expected a network of {list(images.shape[2:])} images ({error})"
                 ) from error
@@ -164,9 +164,9 @@ def load(options: argparse.Namespace, side: int) -> Features:
     """The network of the options of :func:`add_options`, for images of this side (pixels).
 
     Raises:
-        ValueError, FileNotFoundError, ImportError: As :func:`prime_dali.models.networks.load` and :class:`Features`;
-            a network of CIFAR's images for larger ones, or the reverse.
-        RuntimeError: A GPU is wanted that is not there.
+        ValueError, FileNotFoundError, ImportError: As for :func:`prime_dali.models.networks.load` and
+            :class:`Features`; or the network is for CIFAR's image size and the images are larger, or the reverse.
+        RuntimeError: The selected GPU is not available.
     """
     device = _devices.torch_device(options.device)
     classifier = networks.load(

@@ -1,4 +1,4 @@
-"""What a grid of training runs is: a file of settings, the settings of the command line, and the runs they make."""
+"""Grids of training runs: the settings of a file and of the command line, and the runs that they define."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=,-]*")
 
 @dataclass(frozen=True)
 class Reported:
-    """A number of the paper that stands beside a run: reported, not measured by this package."""
+    """Numbers of the paper to show beside a run: reported, not measured by this package."""
 
     dataset: str
-    """As the paper calls it: ``"ImageNet-100"``."""
+    """The paper's name, such as ``"ImageNet-100"``."""
     scores: Mapping[str, float]
-    """Per cent, by column of the table: ``"clean"``, ``"corrupted"``, ``"noise"``, ..."""
+    """Percent, by column of the table: ``"clean"``, ``"corrupted"``, ``"noise"``, ..."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Run:
     """One training run and its evaluation."""
 
     name: str
-    """Of its folder and of its rows."""
+    """The name of its folder and of its rows."""
     settings: Mapping[str, Any]
     """Fields of TrainConfig in which it differs from the grid's base."""
     reported: tuple[Reported, ...] = ()
     x: float | None = None
-    """Its place in the plot, where the runs of the grid have places."""
+    """Its position in the plot, if the runs of the grid have one."""
     of: str = ""
-    """The row of the table that it belongs to, where runs of several seeds make one."""
+    """Its row of the table, if runs of several seeds share one."""
 
     @property
     def row(self) -> str:
@@ -70,7 +70,7 @@ class Grid:
     """Options of ``prime-dali evaluate`` (:data:`EVALUATION`)."""
     runs: Sequence[Run]
     out: Path
-    """Each run has a folder of its name in it."""
+    """Each run has a folder with its name in it."""
 
     def config(self, run: Run) -> TrainConfig:
         """The training run.
@@ -84,7 +84,7 @@ class Grid:
             raise type(error)(f"{run.name}: {error}") from None
 
     def lasting(self, run: Run) -> dict[str, Any]:
-        """What decides the numbers of a run: its settings, but not where things are and how fast they go."""
+        """The settings that affect the numbers of a run, without paths and settings of speed."""
         return {name: value for name, value in self.config(run).plain().items() if name not in FREE}
 
     def evaluation(self, run: Run) -> list[str]:
@@ -103,15 +103,15 @@ class Grid:
 
 
 def evaluated(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the numbers of an evaluation: its options, of folders only that they are given."""
+    """The options that affect the numbers of an evaluation; of folders only whether they are given."""
     return {name: True if name in _FOLDERS else value for name, value in options.items() if name not in _FREE}
 
 
 def over_seeds(runs: Sequence[Run], seeds: Sequence[Any]) -> list[Run]:
-    """Every run once a seed, first all runs of the first one; the runs themselves where there are no seeds.
+    """Every run once per seed, ordered by seed; without seeds, the runs themselves.
 
     Raises:
-        TypeError, ValueError: No seed, one that occurs twice, or a run that has a seed of its own.
+        TypeError, ValueError: A value is not a seed, a seed occurs twice, or a run has its own seed.
     """
     for seed in seeds:
         _arguments.seed(seed)
@@ -147,7 +147,7 @@ def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: It is no YAML, or has a field that it should not have; the message has the nearest known one.
+        ValueError: It is not YAML, or has an unknown field; the message has the nearest known one.
     """
     content: Any = {}
     if path is not None:
@@ -170,14 +170,14 @@ def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
 
 
 def check_names(what: str, names: Iterable[Any], known: Sequence[str]) -> None:
-    """ValueError for the first of ``names`` that is not one of ``known``, with the nearest one."""
+    """Raise a ValueError for the first of ``names`` that is not in ``known``, with the nearest known name."""
     for name in names:
         if name not in known:
             raise ValueError(_arguments.unknown(what, name, known))
 
 
 def check(grid: Grid, chosen: Sequence[Run]) -> None:
-    """Everything that can be known before the first run starts.
+    """Check everything that can be checked before the first run starts.
 
     Raises:
         TypeError, ValueError: An unknown or unfit setting of any run; no benchmark of corruptions; two runs of a name.
@@ -217,7 +217,7 @@ KIND = Kind(
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """What a finished run has left in its folder: settings, options of the evaluation, cost, results; None: nothing.
+    """Read what a finished run has left in its folder: settings, evaluation options, cost, results; None: nothing.
 
     Raises:
         ValueError: The file is damaged; the message names it and the key.

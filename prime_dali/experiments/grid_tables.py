@@ -1,4 +1,4 @@
-"""The numbers of a grid's runs as Markdown, CSV, JSON and a picture, beside what the paper reports."""
+"""The numbers of a grid's runs as Markdown, CSV, JSON and a plot, beside those of the paper."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 
 BAR = "C-bar"
 COLUMNS = ("clean", "corrupted", *GROUPS)
-"""Accuracies, in per cent: on the clean test set, the mean over the benchmark, and over the corruptions of a group.
-:data:`BAR`: the mean over the other benchmark, where it was evaluated."""
+"""Accuracies, in percent: on the clean test set, the mean over the benchmark, and over the corruptions of a group.
+:data:`BAR`: the mean over the other benchmark, if it was evaluated."""
 
 PUBLISHED = {
     "cifar10": (125.306918046875, 122.950394140625, 113.86538318359375),
     "cifar100": (129.30416560546874, 124.0699626953125, 112.43405005859375),
 }
-"""By recipe, the published training set's means per channel, of 255, which do not depend on the order of the images."""
+"""By recipe, the published training set's means per channel, of 255; they do not depend on the order of the images."""
 
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "in100": "ImageNet-100", "imagenet": "ImageNet"}
-"""By recipe, as the paper calls them."""
+"""The paper's names, by recipe."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The numbers of a run, or what the paper reports of its like."""
+    """The numbers of a run, or the paper's numbers of the same setting."""
 
     run: str
     dataset: str
     measured: bool
     state: str = ""
-    """Of a measured run: ``"finished"``, or why there are no numbers, or not all."""
+    """Of a measured run: ``"finished"``, or why numbers are missing."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """By :data:`COLUMNS`, as far as known; means over the seeds that are finished."""
+    """By :data:`COLUMNS`, if known; means over the finished seeds."""
     spread: Mapping[str, float] = field(default_factory=dict)
     """Standard deviations of ``scores`` over seeds (of the sample: divided by n - 1); empty for one run."""
     runs: int = 0
@@ -68,7 +68,7 @@ class Row:
 
 
 def rows(grid: Grid, states: Mapping[str, str]) -> list[Row]:
-    """All rows in the order of the grid, and after each what the paper reports of its like.
+    """All rows in the order of the grid, each followed by the paper's numbers of the same setting.
 
     Args:
         grid: The runs; those of a row differ in their seeds.
@@ -121,7 +121,7 @@ def mean_and_spread(every: Sequence[Mapping[Any, float]]) -> tuple[dict[Any, flo
 
 
 def scores(results: Mapping[str, Any]) -> dict[str, float]:
-    """Per cent by :data:`COLUMNS` from the content of ``results.json``, as far as they were evaluated."""
+    """Percent by :data:`COLUMNS` from the content of ``results.json``, for what was evaluated."""
     out, sets = {}, results["sets"]
     if "clean" in sets:
         out["clean"] = 100 * sets["clean"]["accuracy"]
@@ -134,20 +134,20 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
 
 
 def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
-    """What the numbers are worth nothing without, a line each."""
+    """The conditions of the numbers, a line each."""
     config = grid.config(Run("base", {}))
     done = [content for row in table for content in row.finished]
     results = [content["results"] for content in done]
     seeds = dict.fromkeys(grid.config(run).seed for run in grid.runs if run.of)
     several = f"seeds {' '.join(map(str, seeds))}" if seeds else f"seed {config.seed}"
     out = [
-        f"{len(grid.runs)} runs, {len(done)} finished; where a run says no other:"
+        f"{len(grid.runs)} runs, {len(done)} finished; unless a run says otherwise:"
         f" {DATASETS[config.recipe]}, {config.network}, {config.method}, {config.epochs} epochs, batch {config.batch}, "
         f"{'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
-        *([f"a trial: at most {config.limit_steps} steps an epoch"] if config.limit_steps else []),
+        *([f"a trial: at most {config.limit_steps} steps per epoch"] if config.limit_steps else []),
         *([f"PARTIAL: {len(grid.runs) - len(done)} runs are missing"] if len(done) < len(grid.runs) else []),
         "mean ± standard deviation over seeds" if len(seeds) > 1 else
-        "one run each: differences within the spread over seeds mean nothing",
+        "one run each: differences within the spread over seeds are not significant",
     ]  # fmt: skip
     out += _data(grid, done)
     for settings in {json.dumps([one["settings"][k] for k in ("hardware", "precision")]) for one in results}:
@@ -158,14 +158,14 @@ def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
         missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
         sizes = " to ".join(f"{size:,}" for size in one["images"])
         made = "regenerated" if one["regenerated"] else "as found, without a manifest.json"
-        out.append(f"corruptions: {one['folder']}, {made}; {sizes} images a corruption and severity{missing}")
+        out.append(f"corruptions: {one['folder']}, {made}; {sizes} images per corruption and severity{missing}")
     for versions in sorted({json.dumps(one["versions"]) for one in results}):
         out.append(", ".join(f"{name} {version}" for name, version in json.loads(versions).items()))
     if any(not row.measured for row in table):
         out.append(f'"reported": {reported.SOURCE}; not measured')
     shared = max((content.get("jobs", 1) for content in done), default=1)
     beside = f", while up to {shared} runs shared the device" if shared > 1 else ""
-    out.append(f"minutes: of training steps, without validation, checkpoints and the start{beside}")
+    out.append(f"minutes: time of training steps, without validation, checkpoints and startup{beside}")
     out.append(
         f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}"
     )
@@ -192,7 +192,7 @@ def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
-    """The table, accuracies in per cent, as Markdown that is also good to read in a terminal."""
+    """The table, accuracies in percent, as Markdown that is also readable in a terminal."""
     regenerated = any(_benchmark(one)["regenerated"] for row in table for one in row.results)
     columns = [*COLUMNS, *([BAR] if any(BAR in row.scores for row in table) else [])]
     names = [f"corrupted{' (regenerated)' if regenerated else ''}" if c == "corrupted" else c for c in columns]
@@ -215,14 +215,14 @@ def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
 
 
 def label(row: Row) -> str:
-    """The run's name, with what its numbers are."""
+    """The run's name, and the kind of its numbers."""
     if not row.measured:
         return f"{row.run}, reported on {row.dataset}"
     return row.run if row.state == "finished" else f"{row.run}, {row.state}"
 
 
 def cell(value: float | None, digits: int, spread: float | None = None) -> str:
-    """A number of a table, with its standard deviation where there is one."""
+    """A number of a table, with its standard deviation if there is one."""
     return "-" if value is None else f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
@@ -251,7 +251,7 @@ def _csv(table: Sequence[Row]) -> str:
 
 
 def picture(path: Path, table: Sequence[Row], draw: Callable[[Sequence[Row], Figure], None]) -> Path:
-    """Draw the rows and write the picture; its path."""
+    """Plot the rows, write the plot and return its path."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

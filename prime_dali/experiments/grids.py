@@ -1,5 +1,5 @@
-"""What the experiments of ``prime-dali analyze`` that train share: grids of runs that resume where they were stopped,
-and the tables and pictures of what is finished."""
+"""What the training experiments of ``prime-dali analyze`` share: grids of runs that resume, and their tables and
+plots."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .grid_file import Grid, Run
 
 _EPILOG = """
 A grid file (YAML) has "base", settings of prime-dali train by name, "evaluate", options of prime-dali evaluate by name,
-"seeds", a list, and {own}. --set, --evaluate and --seeds come after it. Each run has the folder OUT/NAME; finished ones
-are left alone, an interrupted one continues, one that fails does not stop the others. All that the tables need of a
-finished run is in OUT/NAME/finished.json. Exit status: 0 when the runs are finished, 75 when SIGTERM or SIGUSR1 stopped
-them after a checkpoint (the same command continues), 1 for an error, 2 for bad usage.
+"seeds", a list, and {own}. --set, --evaluate and --seeds override it. Each run writes to the folder OUT/NAME. Finished
+runs are not repeated, interrupted runs resume, and a failed run does not stop the others. OUT/NAME/finished.json has
+everything that the tables need of a run. Exit status: 0 if the runs are finished, 75 if SIGTERM or SIGUSR1 stopped them
+after a checkpoint (the same command resumes them), 1 for an error, 2 for bad usage.
 """
 
 
@@ -43,15 +43,15 @@ class Analysis:
 
     name: str
     own: Mapping[str, str]
-    """Fields of its grid file besides ``base`` and ``evaluate``, and what they are."""
+    """Fields of its grid file besides ``base`` and ``evaluate``, with descriptions."""
     base: Mapping[str, Any]
     """Settings of the paper's experiment that differ from the recipe's."""
     build: Callable[[Mapping[str, Any], Mapping[str, Any]], Sequence[Run]]
     """The runs, from the base settings and the content of the grid file."""
     notes: Callable[[Sequence[grid_tables.Row]], list[str]]
-    """What the paper reports besides numbers of single runs, and what stands against it in these rows."""
+    """The paper's statements besides numbers of single runs, and their measured counterparts."""
     draw: Callable[[Sequence[grid_tables.Row], Any], None]
-    """Draws the rows into a figure of matplotlib."""
+    """Plots the rows in a matplotlib figure."""
     tables: Callable[[Sequence[grid_tables.Row]], list[str]] = lambda rows: []
     """More tables, in Markdown."""
 
@@ -61,25 +61,27 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     own = ", ".join(f'"{name}", {what}' for name, what in analysis.own.items())
     parser.epilog = _EPILOG.format(own=own)
     add = parser.add_argument
-    add("--out", type=Path, required=True, metavar="DIR", help="folder of the runs, tables and pictures")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for runs, tables and plots")
     add("--grid", type=Path, metavar="FILE", help="a grid file; default: the built-in grid")
     grid_file.add_options(parser)
     about = "options of prime-dali evaluate, such as cifar-c=DIR; default of clean: the test set of data"
     add("--evaluate", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
-    add("--seeds", nargs="+", type=int, metavar="S", help="do every run with each of these seeds; the table has means "
+    add("--seeds", nargs="+", type=int, metavar="S", help="repeat every run with each seed; the table has means "
         "and standard deviations")  # fmt: skip
-    add("--jobs", type=int, default=1, metavar="N", help="runs at the same time: small networks share a GPU well")
+    add("--jobs", type=int, default=1, metavar="N", help="number of simultaneous runs; small networks share a GPU well")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--only", nargs="+", metavar="NAME", help="these runs alone")
-    which.add_argument("--task", type=int, metavar="I", help="this run alone, counted from 0, and no table: for arrays "
-                       "of jobs, after which --collect makes it")  # fmt: skip
+    which.add_argument("--only", nargs="+", metavar="NAME", help="run only these")
+    which.add_argument("--task", type=int, metavar="I", help="make only this run, counted from 0: for array "
+                       "jobs, after which --collect makes the table")  # fmt: skip
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--list", action="store_true", help="print the runs and their states, and run none")
-    what.add_argument("--collect", action="store_true", help="make table and picture of what is finished, and run none")
+    what.add_argument("--list", action="store_true", help="print the runs and their states, and exit")
+    what.add_argument(
+        "--collect", action="store_true", help="make the table and the plot of the finished runs, and exit"
+    )
 
 
 def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any] | None = None) -> None:
-    """Do what the options say; exits with status 75 when a signal stopped it.
+    """Run the grid as the options say; exit with status 75 if a signal stopped it.
 
     Args:
         extra: Fields of the grid file that the command line gives.
@@ -108,7 +110,7 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
 
 
 def read_grid(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any]) -> Grid:
-    """The grid of the file and the command line; errors as :func:`grid_file.read` and the analysis has them."""
+    """The grid of the file and the command line; errors as for :func:`grid_file.read` and the analysis."""
     content = {**grid_file.read(options.grid, list(analysis.own)), **extra}
     base = {**analysis.base, **content["base"], **grid_file.given(options)}
     device = {} if options.device == "auto" else {"device": options.device}
@@ -121,10 +123,10 @@ def read_grid(analysis: Analysis, options: argparse.Namespace, extra: Mapping[st
 
 
 def choose(grid: Grid, only: Sequence[str] | None, task: int | None) -> list[Run]:
-    """The runs of these names, or the one of this number, or all.
+    """The runs with these names, or the one with this number, or all.
 
     Raises:
-        ValueError: There is none such; the message has the nearest name.
+        ValueError: There is no such run; the message has the nearest name.
     """
     if task is not None:
         if not 0 <= task < len(grid.runs):
@@ -145,7 +147,7 @@ def state(grid: Grid, one: Run) -> str:
 
 
 def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
-    """Refuse to go on with runs that were finished with other settings, before a table is written without them."""
+    """Raise an error if runs were finished with other settings, before a table is written without them."""
     for one in chosen:
         folder = grid.out / one.name
         old = grid_file.finished(folder)
@@ -165,7 +167,7 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
 
     def work(number: int, one: Run, children: Children) -> None:
         if state(grid, one) == "finished":
-            print(f"{one.name}: finished already", flush=True)
+            print(f"{one.name}: already finished", flush=True)
             return
         print(f"{one.name}: run {number} of {len(chosen)}", flush=True)
         try:
@@ -204,7 +206,7 @@ def _execute(grid: Grid, one: Run, children: Children, jobs: int) -> None:
 
 
 def _portable(results: dict[str, Any]) -> dict[str, Any]:
-    """An evaluation's results without what the settings say already and without the paths of this machine."""
+    """An evaluation's results, without what the settings contain and without local paths."""
     for what, names in (("classifier", ("source", "config")), ("settings", ("folders",))):
         results[what] = {name: value for name, value in results[what].items() if name not in names}
     for content in results["sets"].values():
@@ -216,7 +218,7 @@ def _portable(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _means(config: TrainConfig) -> list[float] | None:
-    """Of the training images of CIFAR per channel, of 255: they tell the published images from others."""
+    """Means of CIFAR's training images per channel, of 255; they tell the published images from others."""
     if not config.is_cifar:
         return None
     images = read_cifar(config.data, config.cifar_classes, train=True).images

@@ -56,12 +56,12 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What the names mean."""
+    """Explanations of the names."""
     return ["official mixing: that of the authors' published code, with its arcsine-distributed strengths"]
 
 
 def tables(rows: Sequence[Row]) -> list[str]:
-    """Accuracy by corruption and by severity, means and standard deviations over seeds, reported numbers beside."""
+    """Accuracy by corruption and by severity, means and standard deviations over seeds, beside the reported ones."""
     out = []
     for what, key, keys in (
         ("corruption", "by_corruption", CORRUPTIONS), ("severity", "by_severity", tuple(map(str, SEVERITIES)))
@@ -95,7 +95,7 @@ def _reported(row: Row, key: str) -> list[dict[str, float]]:
 
 
 def draw(rows: Sequence[Row], figure: Any) -> None:
-    """Corruption accuracy against clean accuracy; error bars over seeds, crosses for what is reported."""
+    """Plot corruption accuracy by clean accuracy, with error bars over seeds and crosses for reported numbers."""
     figure.set_size_inches(7, 5)
     axes = figure.subplots()
     for number, name in enumerate(dict.fromkeys(row.run for row in rows)):

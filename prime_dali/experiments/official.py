@@ -1,4 +1,4 @@
-"""The augmentation of PRIME's authors, out of a clone of their repository, as a peer to be measured beside ours."""
+"""The augmentation of PRIME's authors, from a clone of their repository, as a peer to compare with ours."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ CONFIGS = {"imagenet": "imagenet_cfg", "cifar": "cifar10_cfg"}
 
 
 class Official(torch.nn.Module):
-    """Takes the place of :class:`prime_dali.PRIME` in a training run.
+    """Replaces :class:`prime_dali.PRIME` in a training run.
 
     Args:
         folder: A clone of :data:`URL`.
-        preset: ``"imagenet"`` or ``"cifar"``: which of their configuration files the numbers are from.
+        preset: ``"imagenet"`` or ``"cifar"``: which of their configuration files to use.
         views: 1: one augmented image each. 3: clean, augmented, augmented, for the Jensen-Shannon loss.
-        mean, std: Of the normalisation, per channel, on the [0, 1] scale.
+        mean, std: Of the normalization, per channel, on the [0, 1] scale.
         out_dtype: dtype of the output.
 
     Raises:
-        FileNotFoundError: The folder is no such clone.
+        FileNotFoundError: The folder is not such a clone.
         ImportError: A package that it imports is missing.
     """
 
@@ -54,7 +54,7 @@ class Official(torch.nn.Module):
     def forward(
         self, images: torch.Tensor, index: torch.Tensor, epoch: object = None, *, flip: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """From uint8 ``[N, 3, H, H]`` to normalised ``[views * N, 3, H, H]``; ``index`` and ``epoch`` have no say."""
+        """From uint8 ``[N, 3, H, H]`` to normalized ``[views * N, 3, H, H]``; ignores ``index`` and ``epoch``."""
         if flip is not None:
             images = torch.where(flip[:, None, None, None], images.flip(-1), images)
         with torch.no_grad():
@@ -63,7 +63,7 @@ class Official(torch.nn.Module):
 
 
 def put_together(folder: Path, preset: str, views: int, normalise: torch.nn.Module) -> torch.nn.Module:
-    """The authors' augmentation, put together as their ``train.py`` does, with the numbers of their own config file.
+    """The authors' augmentation, built as in their ``train.py``, with the numbers of their own config file.
 
     From float32 ``[N, 3, H, H]`` in [0, 1] to ``[views * N, 3, H, H]``, normalised by ``normalise``. OSError or
     ImportError if a file of the clone, or a package that it imports, is missing.
@@ -80,7 +80,7 @@ def put_together(folder: Path, preset: str, views: int, normalise: torch.nn.Modu
     ]
     mixture = {k: config.augmix[k] for k in ("mixture_width", "mixture_depth")}
     chain = mixer.PRIMEAugModule(augmentations)
-    warnings.filterwarnings("ignore", message="torch.meshgrid")  # their code is older than its keyword
+    warnings.filterwarnings("ignore", message="torch.meshgrid")  # their code predates this keyword
     module: torch.nn.Module = mixer.GeneralizedPRIMEModule(
         normalise, chain, **mixture, no_jsd=views == 1, max_depth=3
     )  # fmt: skip

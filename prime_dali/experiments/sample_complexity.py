@@ -1,4 +1,4 @@
-"""``prime-dali analyze sample-complexity``: training on k copies made before, against fresh ones in every epoch."""
+"""``prime-dali analyze sample-complexity``: offline augmentation with k copies, compared with online augmentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .grid_tables import Row
 
 FRESH = "fresh"
 
-# Section "Sample complexity": ResNet-18, no JSD; by k, and with fresh copies in every epoch.
+# Section "Sample complexity": ResNet-18, no JSD; by k, and with online augmentation.
 REPORTED = {
     1: (Reported("ImageNet-100", {"corrupted": 65.0}),),
     4: (Reported("CIFAR-10", {"corrupted": 88.8}), Reported("ImageNet-100", {"corrupted": 67.2})),
@@ -29,14 +29,14 @@ _REPORTED_FRESH = (
 
 
 def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
-    """A run for each folder of copies, and one with fresh ones.
+    """A run per folder of copies, and one with online augmentation.
 
-    The copies are files, not made in memory, because then they are what the paper trains on: made once, before the
-    crops, so that crops and flips of them differ from epoch to epoch while PRIME's draws do not. A run on k copies and
+    The copies are files, not made in memory, as in the paper: they are made once, before the crops, so that their
+    crops and flips differ from epoch to epoch while PRIME's draws do not. A run on k copies and
     the clean images takes ``epochs / (k + 1)`` epochs, rounded to whole ones, which is as many steps.
 
     Raises:
-        TypeError, ValueError: No folders, or a k that is no number of copies.
+        TypeError, ValueError: There are no folders, or a k is not a number of copies.
     """
     folders = content.get("copies")
     if not isinstance(folders, dict) or not folders:
@@ -54,7 +54,7 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
 
 
 def _check_manifest(folder: Path, k: int) -> None:
-    """Where ``prime-dali augment`` has made the folder, it must have made ``k`` copies."""
+    """Check that a folder made by ``prime-dali augment`` has ``k`` copies."""
     manifest = folder / "manifest.json"
     kind = Kind({}, "a manifest of prime-dali augment", "put back a copy of it")
     made = kind.read_json(manifest).get("copies", k) if manifest.is_file() else k
@@ -63,15 +63,15 @@ def _check_manifest(folder: Path, k: int) -> None:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What the paper says of clean images, and what k means."""
+    """The paper's statement on clean images, and the meaning of k."""
     return [
-        "k: copies of each training image, made once; trained on them and the clean images, in 1/(k + 1) of the epochs",
-        "clean accuracy, reported: rather constant, around 93.4 % on CIFAR-10 and around 87 % on ImageNet-100",
+        "k: offline copies of each training image; trained on them and the clean images, for 1/(k + 1) of the epochs",
+        "clean accuracy, reported: roughly constant, around 93.4 % on CIFAR-10 and around 87 % on ImageNet-100",
     ]
 
 
 def draw(rows: Sequence[Row], figure: Any) -> None:
-    """Corrupted accuracy against k; fresh copies as dashed lines; what is reported on the same data set beside it."""
+    """Plot corruption accuracy by k, with online augmentation as dashed lines, and the paper's numbers beside it."""
     figure.set_size_inches(6.5, 4.2)
     axes = figure.subplots()
     dataset = rows[0].dataset
@@ -84,9 +84,9 @@ def draw(rows: Sequence[Row], figure: Any) -> None:
             axes.plot(*np.transpose(points), style, color=color, label=words)
         for row in own:
             if row.run == FRESH:
-                axes.axhline(row.scores["corrupted"], color=color, linestyle="--", label=f"fresh, {words}")
+                axes.axhline(row.scores["corrupted"], color=color, linestyle="--", label=f"online, {words}")
     axes.set_xticks(sorted(set(every)))
-    axes.set(xlabel="k: copies of each training image", ylabel="corrupted accuracy, %")
+    axes.set(xlabel="k, offline copies per training image", ylabel="corruption accuracy, %")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
 

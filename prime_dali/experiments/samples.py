@@ -1,4 +1,4 @@
-"""Clean images, and what corruptions and augmentations make of each one."""
+"""Clean images, and their corruptions and augmentations."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ AUGMIX_SEVERITY = {"cifar": 3, "imagenet": 1}
 """Of the paper, by kind of image."""
 
 Draw = Callable[[torch.Tensor, int, range], torch.Tensor]
-"""Takes uint8 ``[3, H, W]``, the image's number and numbers of samples; gives float32 ``[samples, 3, H, W]``,
-normalised. Each sample depends on seed and numbers alone."""
+"""From uint8 ``[3, H, W]``, the image's index and indices of samples to normalized float32 ``[samples, 3, H, W]``.
+Each sample depends only on the seed and these indices."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +43,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--corruptions", nargs="+", metavar="NAME", help="default: the fifteen")
     add("--severities", nargs="+", type=int, default=SEVERITIES, metavar="S", help="default: 1 to 5")
-    add("--seed", type=int, default=0, help="names all random draws; default: 0")
-    add("--batch", type=int, default=50, help="images a forward pass; default: 50")
-    add("--workers", type=_command.workers, default="0", help="processes that make corrupted images; 0: one a core")
+    add("--seed", type=int, default=0, help="seed of all random draws; default: 0")
+    add("--batch", type=int, default=50, help="images per forward pass; default: 50")
+    add("--workers", type=_command.workers, default="0", help="processes that make corrupted images; 0: one per core")
 
 
 def checked(options: argparse.Namespace, counts: Sequence[str], methods: Collection[str]) -> list[str]:
-    """The methods that were asked for, each once, in the order of ``methods``.
+    """The selected methods, without duplicates, in the order of ``methods``.
 
     Raises:
         TypeError, ValueError: An unknown method, or one of ``counts`` out of its range.
@@ -64,16 +64,16 @@ def checked(options: argparse.Namespace, counts: Sequence[str], methods: Collect
 
 @dataclass(frozen=True)
 class Photos:
-    """Photographs as ImageNet-C takes them: shorter side 256, centre 224 x 224."""
+    """Photographs as for ImageNet-C: shorter side 256, center 224 x 224."""
 
     files: Sequence[Path]
     root: Path | None
-    """The folder that holds them all; None: they were named one by one."""
+    """The folder of all photographs; None: they were named individually."""
     kind = "imagenet"
 
     @classmethod
     def of(cls, folder: Path) -> Photos:
-        """All in a folder and the folders in it; FileNotFoundError if there are none."""
+        """All photographs in a folder and its subfolders; FileNotFoundError if there are none."""
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: expected a folder of photographs, got none")
         return cls(find([folder]), folder)
@@ -96,7 +96,7 @@ class Photos:
         return "" if self.root in (None, folder) else folder.name
 
     def read(self, number: int) -> NDArray[np.uint8]:
-        """RGB ``[224, 224, 3]``; PhotoError for a file that is no image."""
+        """RGB ``[224, 224, 3]``; PhotoError for a file that is not an image."""
         return read_224(self.files[number])
 
 
@@ -150,7 +150,7 @@ def images_of(folder: Path | None, cifar: Sequence[str] | None, *, train: bool =
 
 @dataclass(frozen=True)
 class Corruptions:
-    """Corrupted images: made in memory, or read from a benchmark that was made of the same images."""
+    """Corrupted images: made in memory, or read from a benchmark that was made from the same images."""
 
     images: Images
     names: Sequence[str]
@@ -168,7 +168,7 @@ class Corruptions:
         seed: int,
         folder: Path | None = None,
     ) -> Corruptions:
-        """Checked, in the order of the tables, each once; ``names`` None: the fifteen.
+        """Checked, in the order of the tables, without duplicates; ``names`` None: the fifteen.
 
         Raises:
             ValueError: An unknown corruption or severity; one that ``folder`` lacks; a benchmark of other images.
@@ -195,7 +195,7 @@ class Corruptions:
             stored = folder
             lacking = [f"{name}/{s}" for name in ordered for s in levels if not (folder / name / str(s)).is_dir()]
         elif "frost" in ordered:
-            distortions.ice(0, 1)  # missing textures show now, not in a worker
+            distortions.ice(0, 1)  # report missing textures now, not in a worker
         if folder is not None and lacking:
             raise ValueError(f"{folder}: expected all corruptions and severities, missing: {', '.join(lacking[:5])}")
         return cls(images, ordered, levels, seed, stored)
@@ -235,7 +235,7 @@ class Corruptions:
 
 
 class _Pairs(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
-    """Clean image, corrupted ones, and what is wrong: an exception would bring the worker's whole trace along."""
+    """Clean image, corrupted ones, and an error message: an exception would carry the worker's whole traceback."""
 
     def __init__(self, source: Corruptions, numbers: Sequence[int]) -> None:
         self.source, self.numbers = source, numbers
@@ -268,7 +268,7 @@ def _one_thread(_: int) -> None:
 def augmentation(
     name: str, kind: str, seed: int, mean: tuple[float, float, float], std: tuple[float, float, float]
 ) -> Draw:
-    """One of :data:`AUGMENTATIONS`, as the paper trains with it on this kind of image; sample k is that of epoch k.
+    """One of :data:`AUGMENTATIONS`, as in the paper's training on this kind of image; sample k is that of epoch k.
 
     Raises:
         ValueError: Unknown name.
@@ -301,5 +301,5 @@ def augmentation(
 
 
 def chunks(count: int, batch: int) -> list[range]:
-    """``range(count)`` in parts of at most ``batch``."""
+    """``range(count)`` in chunks of at most ``batch``."""
     return [range(start, min(start + batch, count)) for start in range(0, count, batch)]

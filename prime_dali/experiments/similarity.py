@@ -1,15 +1,15 @@
-"""``prime-dali analyze similarity``: how near augmented images come to corrupted ones.
+"""``prime-dali analyze similarity``: how close augmented images are to corrupted ones.
 
-For N images drawn at random, each corruption c of an image at each severity (75 in all) and K augmented samples t of
-the same image: the least cosine distance ``min_t 1 - cos(phi(c), phi(t))``, ``phi`` the features of a trained network.
-Mean, median and percentiles are over images, corruptions, severities (Modas et al., ECCV 2022, tables
-"simclr_distances" and "simclr_percentiles"; there N = 1,000 training images of ImageNet, K = 100, and a
-SimCLRv2 ResNet-50). Of the method "clean" the one sample is the image itself.
+For N images drawn at random, each corruption c of an image at each severity (75 in all), and K augmented samples t of
+the same image, the command computes the minimum cosine distance ``min_t 1 - cos(phi(c), phi(t))``, where ``phi`` are
+features of a trained network. Mean, median and percentiles are over images, corruptions and severities (Modas et al.,
+ECCV 2022, tables "simclr_distances" and "simclr_percentiles"; there N = 1,000 training images of ImageNet, K = 100, and
+a SimCLRv2 ResNet-50). For the method "clean" the only sample is the image itself.
 
-Read thus where the paper is silent: features are the input of the final classifier layer (``--layer`` names another);
-an image is the central crop that ImageNet-C takes, for augmentations too; "no mixing" is one chain without a blend; a
+Where the paper does not say, the choices are: features are the input of the final classifier layer (``--layer`` selects
+another); an image is the center crop of ImageNet-C, for augmentations too; "no mixing" is one chain without a blend; a
 corrupted image is made in memory, without the JPEG files of ImageNet-C, unless it is read from a folder; sample k of an
-image is what training would see of it in epoch k.
+image is the one that training would use in epoch k.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ _SAVE_EVERY = 60  # seconds
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``prime-dali analyze similarity``."""
     add = parser.add_argument
-    add("photos", type=Path, nargs="?", metavar="PHOTOS", help="a folder of photographs, with class folders or without")
-    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, in place of PHOTOS: "
+    add("photos", type=Path, nargs="?", metavar="PHOTOS", help="a folder of photographs, with or without class folders")
+    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, instead of PHOTOS: "
         "the training part, or with --corrupted the test part")  # fmt: skip
-    add("--corrupted", type=Path, metavar="DIR", help="read corrupted images from a benchmark that was made of these "
-        "photographs, or of CIFAR's test part, instead of making them")  # fmt: skip
+    add("--corrupted", type=Path, metavar="DIR", help="read corrupted images from a benchmark that was made from these "
+        "photographs, or from CIFAR's test part, instead of making them")  # fmt: skip
     add("--images", type=int, default=1000, metavar="N", help="to draw from these; default: 1000")
-    add("--samples", type=int, default=100, metavar="K", help="augmented samples an image and method; default: 100")
+    add("--samples", type=int, default=100, metavar="K", help="augmented samples per image and method; default: 100")
     add("--methods", nargs="+", default=list(METHODS), metavar="NAME", help=f"default: {' '.join(METHODS)}")
     samples.add_options(parser)
     features.add_options(parser)
     add("--out", type=Path, required=True, metavar="DIR", help="for results.json, .csv, .md and .png, and "
-        "distances.npz, with which a run that was stopped goes on")  # fmt: skip
+        "distances.npz, from which a stopped run resumes")  # fmt: skip
 
 
 def least_distances(corrupted: torch.Tensor, augmented: torch.Tensor) -> torch.Tensor:
-    """Cosine distance of each vector to the nearest of others.
+    """Cosine distance of each vector to the nearest one of another set.
 
     Args:
         corrupted: ``[C, D]``.
         augmented: ``[K, D]``.
 
     Returns:
-        float64 ``[C]``: the least ``1 - cos``, as half the squared distance of unit vectors, which loses no digits
-        where the two are nearly the same.
+        float64 ``[C]``: the minimum of ``1 - cos``, computed as half the squared distance of unit vectors, which keeps
+        precision if the two are nearly equal.
 
     Raises:
         ValueError: A vector is zero, and has no direction.
@@ -90,15 +90,15 @@ def measure(
     batch: int = 50,
     workers: int = 0,
 ) -> Iterator[NDArray[np.float64]]:
-    """Least distances of one image after the other.
+    """Minimum distances, image by image.
 
     Args:
         network: Gives the features.
         corrupted: The images, and their corruptions.
         numbers: Of the images.
         methods: By name; None: the image itself.
-        count: Augmented samples an image.
-        batch: Images a forward pass; no matter for the result, but for rounding.
+        count: Augmented samples per image.
+        batch: Images per forward pass; affects the result only by rounding.
         workers: Processes that make corrupted images; 0: this one.
 
     Yields:
@@ -238,7 +238,7 @@ def _cost(work: _Work, options: argparse.Namespace, images: int, seconds: float)
 
 
 def _origin(folder: Path | None, images: samples.Images) -> str:
-    """Where corrupted images come from, in words."""
+    """Description of the source of the corrupted images."""
     if folder is None:
         return "made in memory, not stored as JPEG"
     name = "ImageNet-C" if isinstance(images, samples.Photos) else f"CIFAR-{len(images.data.classes)}-C"
@@ -252,7 +252,7 @@ _KIND = Kind(
 
 
 def _resume(path: Path, settings: Mapping[str, Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """The distances that an earlier run with these settings has left, NaN where there are none."""
+    """The distances from an earlier run with these settings, NaN where there are none."""
     if not path.exists():
         return np.full(shape, np.nan)
     content = _KIND.read_arrays(path)

@@ -1,4 +1,4 @@
-"""Results of ``prime-dali analyze similarity`` as JSON, CSV, Markdown and a picture, beside what the paper reports."""
+"""Results of ``prime-dali analyze similarity`` as JSON, CSV, Markdown and a plot, beside the numbers of the paper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REPORTED_SETUP = "SimCLRv2 ResNet-50, 1,000 training images of ImageNet, 75 cor
 
 
 def reported() -> dict[str, Any]:
-    """What the paper reports, not measured by this package."""
+    """The numbers of the paper, not measured by this package."""
     numbers = {
         name: dict(zip(_STATISTICS, (value / 1000 for value in row), strict=True)) for name, row in _REPORTED.items()
     }
@@ -78,7 +78,7 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _csv(results: Mapping[str, Any]) -> str:
-    """A row a method, corruption and severity, ``all`` of them included; distances are as measured, not times 1000."""
+    """A row per method, corruption and severity, including ``all``; distances as measured, not times 1000."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["source", "method", "corruption", "severity", *_STATISTICS])
@@ -111,7 +111,7 @@ def markdown(results: Mapping[str, Any]) -> str:
     titles = [METHODS[name] for name in measured]
     count = len(results["corruptions"]) * len(results["severities"])
     return "\n".join([
-        "# Least cosine distance of corrupted images to augmented ones, times 1000", "",
+        "# Minimum cosine distance from corrupted to augmented images, times 1000", "",
         f"Measured: {network['name']} ({network['source']}), {network['layer']}, width {network['width']}; "
         f"{len(results['images'])} images, {count} corruptions, {results['samples']} samples, seed {results['seed']}; "
         f"corrupted images: {results['corrupted']}; {results['hardware']}, {results['date']}.", "",
@@ -147,7 +147,7 @@ def _picture(results: Mapping[str, Any], path: Path) -> None:
     for axes in (left, right):
         axes.set_yscale("log")
         axes.grid(alpha=0.3)
-    left.set(xlabel="percentile, %", ylabel="least cosine distance", xticks=PERCENTILES)
+    left.set(xlabel="percentile, %", ylabel="minimum cosine distance", xticks=PERCENTILES)
     left.set_title("over images and corruptions", fontsize=10)
     right.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=40, ha="right")
     right.set_title("means by corruption, measured", fontsize=10)

@@ -1,1 +1,1 @@
-"""Networks: by name, from checkpoints of many sources, and how images are normalised for them."""
+"""Networks by name and from checkpoints of many sources, with the normalization of their inputs."""

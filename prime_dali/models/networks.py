@@ -27,48 +27,48 @@ _STATISTICS = {
     "mu": "mean",
     "std": "std",
     "sigma": "std",
-}  # how files name what images are normalised by
+}  # names of the normalization constants in files
 _SHOWN = 3  # keys of each kind that an error lists
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A network, and what must be known to use it."""
+    """A network, and everything needed to use it."""
 
     network: nn.Module
-    """Takes normalised float images ``[N, 3, H, W]``, gives logits ``[N, num_classes]``."""
+    """From normalized float images ``[N, 3, H, W]`` to logits ``[N, num_classes]``."""
     name: str
-    """As :func:`create` takes it."""
+    """As for :func:`create`."""
     num_classes: int
     stem: str = "imagenet"
     classes: tuple[str, ...] | None = None
-    """Of the logits, in order: the names of the class folders (wnids for ImageNet). None: not known."""
+    """Class names of the logits, in order: those of the class folders (WordNet IDs for ImageNet). None: unknown."""
     mean: tuple[float, float, float] = IMAGENET_STATISTICS[0]
     std: tuple[float, float, float] = IMAGENET_STATISTICS[1]
-    """Images are normalised to ``(x - mean) / std``, per channel, x in [0, 1]."""
+    """Images are normalized to ``(x - mean) / std``, per channel, x in [0, 1]."""
     size: int = 224
-    """Side of the images, pixels."""
+    """Side length of the images in pixels."""
     resize: int | None = 256
-    """Shorter side, pixels, that a test photograph gets before its centre is cropped; None: neither is done."""
+    """Shorter side in pixels to resize test images to before the center crop; None: neither resize nor crop."""
     source: str = ""
-    """Where the weights come from."""
+    """Source of the weights."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What else a checkpoint of ours holds: config, epoch and so on."""
+    """Other entries of our checkpoints: config, epoch and so on."""
 
 
 def create(name: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
-    """A network with random weights.
+    """Create a network with random weights.
 
     Args:
-        name: Of a classifier of torchvision, or ``timm:NAME``; plain names that torchvision does not know are looked up
-            in timm if that is installed.
-        num_classes: Logits.
+        name: A torchvision classifier, or ``timm:NAME``; plain names that torchvision does not have are looked up in
+            timm if it is installed.
+        num_classes: Number of logits.
         stem: ``"imagenet"``: the network as published. ``"cifar"``, for torchvision's ResNets: the first convolution is
             3 x 3 with stride 1, and there is no max pooling (the paper's ResNet-18 for 32 x 32 images).
 
     Raises:
-        ValueError: An unknown name (the message has the nearest one), stem or number of classes.
-        ImportError: ``timm:NAME`` without timm.
+        ValueError: The name (the message has the nearest one), stem or number of classes is invalid.
+        ImportError: ``timm:NAME`` needs timm.
     """
     _arguments.integer("num_classes", num_classes, 1, 10**6)
     if stem not in STEMS:
@@ -79,7 +79,7 @@ def create(name: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
         network = _timm().create_model(_timm_name(name), pretrained=False, num_classes=num_classes)
     if stem == "cifar":
         if not isinstance(network, torchvision.models.ResNet):
-            raise ValueError(f"stem: expected 'imagenet' for {name}, as only torchvision's ResNets have 'cifar'")
+            raise ValueError(f"stem: expected 'imagenet' for {name}, because only torchvision's ResNets have 'cifar'")
         network.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the other convolutions
         network.maxpool = nn.Identity()
@@ -97,11 +97,11 @@ _CHECKPOINT = Kind(
 
 
 def checkpoint(classifier: Classifier, **more: Any) -> dict[str, Any]:
-    """``classifier`` as the dictionary that ``torch.save`` writes and :func:`load` reads.
+    """Convert ``classifier`` to the dictionary that ``torch.save`` writes and :func:`load` reads.
 
     Args:
-        classifier: Its ``details`` are not written.
-        more: Further entries, such as ``config`` and ``epoch``: tensors, numbers, strings, lists and dictionaries.
+        classifier: Its ``details`` are not included.
+        more: Additional entries, such as ``config`` and ``epoch``: tensors, numbers, strings, lists and dictionaries.
     """
     return {
         "format": FORMAT, "version": VERSION,
@@ -124,29 +124,30 @@ def load(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Classifier:
-    """A classifier, on the CPU, in evaluation mode.
+    """Load a classifier, on the CPU, in evaluation mode.
 
     Args:
         source: One of
-            - a checkpoint file of this package, which says all about itself;
+            - a checkpoint file of this package, which is self-contained;
             - any other file of a state dict, alone or as the entry ``state_dict`` or ``model`` of a dictionary, with or
               without the prefixes ``module.``, ``model.`` and ``_orig_mod.``; needs ``name`` and ``num_classes``. The
-              names that the authors of PRIME give the layers of their CIFAR ResNets are understood, and the mean and
-              standard deviation that their files hold are used;
+              layer names of the CIFAR ResNets of PRIME's authors are supported, and the mean and standard deviation in
+              their files are used;
             - ``torchvision:NAME:WEIGHTS``, such as ``torchvision:resnet50:IMAGENET1K_V1``;
             - ``timm:NAME``, pretrained, such as ``timm:resnet50.tv_in1k``.
-            Files are read with ``weights_only=True``: none can run code.
-        name, num_classes, stem: The network, as :func:`create` takes it. With a source that says it itself they must
-            agree with it. A plain state dict of a ResNet says the stem.
-        size: Side of the images, pixels; must agree with what the source says. None, and the source says nothing: 32
-            with the ``cifar`` stem, else 224.
-        mean, std: What images are normalised by, in place of what the source says. None, and the source says nothing:
-            CIFAR's for 32 x 32 images of 10 or 100 classes, else ImageNet's.
+            Files are read with ``weights_only=True``, so they cannot run code.
+        name, num_classes, stem: The network, as for :func:`create`. They must agree with a source that defines them. A
+            plain state dict of a ResNet defines the stem.
+        size: Side length of the images in pixels; must agree with the source. If neither defines it: 32 with the
+            ``cifar`` stem, else 224.
+        mean, std: Normalization constants that override those of the source. If neither defines them: those of CIFAR
+            for 32 x 32 images of 10 or 100 classes, else those of ImageNet.
 
     Raises:
-        FileNotFoundError: No such file.
-        ValueError: The file is no checkpoint, or of another network, width or number of classes; the message has the
-            first keys that are missing, unexpected or of another shape. Or an argument disagrees with the source.
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not a checkpoint, or belongs to another network, width or number of classes; the message
+            has the first keys that are missing, unexpected or of another shape. Or an argument disagrees with the
+            source.
     """
     text = str(source)
     library, _, rest = text.partition(":")
@@ -279,7 +280,7 @@ def _renamed(
         while key not in own and key.startswith(_PREFIXES):
             key = key.partition(".")[2]
         if isinstance(network, torchvision.models.ResNet):
-            # The names of the widespread CIFAR ResNets, which the authors of PRIME use too.
+            # The names of the widely used CIFAR ResNets, which PRIME's authors use too.
             key = re.sub(r"^linear\.", "fc.", re.sub(r"\.shortcut\.", ".downsample.", key))
         what = _STATISTICS.get(key.rpartition(".")[2])
         if key not in own and what is not None and value.numel() == 3:
@@ -296,7 +297,7 @@ def _fill(network: nn.Module, state: Mapping[str, torch.Tensor], source: str) ->
     for key, value in state.items():
         if not isinstance(value, torch.Tensor):
             raise ValueError(f"{source}: {key}: expected a tensor of weights, got {type(value).__name__}")
-    counters = "num_batches_tracked"  # torch fills it in where an old file lacks it
+    counters = "num_batches_tracked"  # torch fills it in if an old file lacks it
     missing = [key for key in own if key not in state and not key.endswith(counters)]
     unexpected = [key for key in state if key not in own]
     shapes = [
@@ -328,7 +329,7 @@ def _timm() -> Any:
 
 
 def _timm_name(name: str) -> str:
-    """The name within timm, or a ValueError with the nearest one of both libraries."""
+    """The name in timm; raises a ValueError with the nearest name of both libraries."""
     plain, asked = name.removeprefix("timm:"), name.startswith("timm:")
     if not asked and importlib.util.find_spec("timm") is None:
         raise ValueError(_nearest(name, _torchvision_names()))
@@ -340,7 +341,7 @@ def _timm_name(name: str) -> str:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    hint = _arguments.unknown("name", name, known).partition("; ")[2]  # without the list of hundreds
+    hint = _arguments.unknown("name", name, known).partition("; ")[2]  # without the list of hundreds of names
     return f"name: expected a classifier of torchvision or timm, got {name!r}{'; ' + hint if hint else ''}"
 
 

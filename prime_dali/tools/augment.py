@@ -1,4 +1,4 @@
-"""``prime-dali augment``: copies of a folder of images, or of CIFAR, made before training."""
+"""``prime-dali augment``: offline augmentation of a folder of images, or of CIFAR, before training."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def parser() -> Parser:
     out = Parser(
         prog="prime-dali augment",
         description="Augment a folder of images, or CIFAR, before training. Copy K of SRC/CLASS/NAME.jpg becomes "
-        "DST/CLASS/NAME-K.png. A run that was stopped goes on where it was; DST/manifest.json and DST/files.jsonl say "
-        "what was drawn. Without --size every image keeps its size; without --preset the distributions are those of "
-        "imagenet, with --cifar those of cifar.",
+        "DST/CLASS/NAME-K.png. A stopped run resumes with the same command; DST/manifest.json and DST/files.jsonl say "
+        "what was drawn. Without --size every image keeps its size; the default --preset is "
+        "imagenet, or cifar with --cifar.",
     )
     add = out.add_argument
     add("source", type=Path, metavar="SRC", help="a folder of images; with --remake: a file of an earlier DST")
     add("destination", type=Path, metavar="DST", help="the folder to fill; with --remake: the file to write")
-    add("--copies", type=int, metavar="K", help="copies of each image (must be given)")
+    add("--copies", type=int, metavar="K", help="copies of each image (required)")
     add(
         "--cifar", type=int, choices=(10, 100),
-        help="SRC is CIFAR; DST becomes its binary version with the clean images and the copies for training, and the "
+        help="SRC is CIFAR; DST becomes its binary version, with the clean images and the copies for training, and the "
         "clean test part",
     )  # fmt: skip
     _options.add_config(out)
     out.set_defaults(size=None, preset=None)
     add("--format", choices=tuple(SUFFIXES), default="png", help="png is exact")
-    add("--quality", type=int, help="of JPEG, 1 to 100; default: 95")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where PRIME runs; auto: a GPU if it can")
-    add("--workers", type=_command.whole(0, 4096), default=0, help="processes, with --cifar threads; 0: one a core, "
+    add("--quality", type=int, help="JPEG quality, 1 to 100; default: 95")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where PRIME runs; auto: a GPU if usable")
+    add("--workers", type=_command.whole(0, 4096), default=0, help="processes, with --cifar threads; 0: one per core, "
         "with CUDA at most 16")  # fmt: skip
-    add("--remake", action="store_true", help="make one picture again: a file of DST, or data_batch_1.bin:RECORD")
+    add("--remake", action="store_true", help="make one image again: a file of DST, or data_batch_1.bin:RECORD")
     return out
 
 
 def main(argv: list[str]) -> None:
-    """Parse ``argv`` and make the copies, or make one of them again; errors as :func:`run` and :func:`remake`."""
+    """Parse ``argv`` and make the copies, or make one of them again; errors as for :func:`run` and :func:`remake`."""
     arguments = parser()
     options = arguments.parse_args(argv)
     if options.remake:
@@ -71,18 +71,18 @@ def main(argv: list[str]) -> None:
 
 
 def run(settings: Settings) -> None:
-    """Make the copies, or what of them is not there yet.
+    """Make the copies, or those that are missing.
 
-    The source is only read. The files depend on source, settings and library versions alone, not on the number of
-    workers or on interruptions; CUDA's differ from the CPU's in rounding. A picture stands upright, as EXIF says of its
-    source, and has no metadata. Where there are files of an earlier run, sources whose size or times have changed are
-    read, and must have the content that they had.
+    The source is not modified. The files depend only on the source, settings and library versions, not on the number
+    of workers or on interruptions; those of CUDA and CPU differ in rounding. Images are rotated upright according to
+    EXIF and have no metadata. When a run resumes, it reads sources whose size or times have changed; their content
+    must be the same.
 
     Raises:
-        TypeError, ValueError: A setting is none, or the destination was made with others; two sources would have
-            copies of the same names; a source file is not what it should be, and is named.
-        FileNotFoundError: The source is not there, or a folder of it holds no image.
-        RuntimeError: Another run is writing to the destination, or it was taken away.
+        TypeError, ValueError: A setting is invalid, the destination was made with other settings, two sources would
+            have copies with the same names, or a source file is invalid; the message names it.
+        FileNotFoundError: The source does not exist, or one of its folders has no images.
+        RuntimeError: Another run is writing to the destination, or the destination was removed.
     """
     settings = _checked(settings)
     (_copies.pictures if settings.cifar is None else _copies.cifar)(settings)
@@ -128,18 +128,18 @@ def _checked(settings: Settings) -> Settings:
     )
 
 
-# One picture again.
+# Remaking one image.
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What the manifest in a folder says of a file."""
+    """The manifest's information on a file."""
 
     folder: Path
     manifest: dict[str, Any]
     entry: dict[str, Any]
     record: int
-    """Of a file of CIFAR; 0 for a picture."""
+    """Record in a file of CIFAR; 0 for an image file."""
 
 
 def _find(file: str | Path) -> _Made:
@@ -164,35 +164,37 @@ _MANIFEST = {
     "size": (None, range(8, _arguments.MAX_SIDE + 1)), "format": frozenset(SUFFIXES),
     "quality": (None, range(1, 101)), "device": frozenset(("cpu", "cuda")), "config": dict,
 }  # fmt: skip
-"""What remaking reads of a manifest."""
+"""The entries of a manifest that remaking reads."""
 
 
 def remake(file: str | Path) -> NDArray[np.uint8]:
-    """A picture that :func:`run` made, again: RGB uint8 ``[H, W, 3]``, as it was before it was encoded.
+    """Make an image of :func:`run` again: RGB uint8 ``[H, W, 3]``, as it was before encoding.
 
     Args:
-        file: Its path in the destination, whether it is there or not; of CIFAR, that of the data file, a colon and
-            the number of the record in it, from 0.
+        file: Its path in the destination, whether it exists or not; for CIFAR, the path of the data file, a colon and
+            the index of the record in it, from 0.
 
     Raises:
-        FileNotFoundError: No folder above ``file`` has the manifest, or the source is not there any more.
-        ValueError: The manifest has no such file, the source is not what it was, or the device is not there.
+        FileNotFoundError: No folder above ``file`` has the manifest, or the source no longer exists.
+        ValueError: The manifest has no such file, the source has changed, or the device is not available.
     """
     made = _find(file)
     manifest, entry = made.manifest, made.entry
     source = Path(manifest["source"]["path"])
     if not source.is_dir():
-        raise FileNotFoundError(f"{source}: not there; if it has moved, write so into {made.folder / jobs.MANIFEST}")
+        raise FileNotFoundError(
+            f"{source}: no such folder; if it has moved, enter its new path in {made.folder / jobs.MANIFEST}"
+        )
     if manifest["cifar"] is None:
         path, number, copy = _copies.inside(source, entry["source"]), entry["number"], entry["copy"]
         if not path.exists():
-            raise FileNotFoundError(f"{path}: expected the file that {file} was made of, found none")
+            raise FileNotFoundError(f"{path}: expected the file that {file} was made from, found none")
         _copies.check_unchanged(path, entry)
         image = _copies.read(path, manifest["size"])
     else:
         train = read_cifar(source, manifest["cifar"], train=True)
         if jobs.source_of_arrays(source, train.images, train.labels) != manifest["source"]:
-            raise ValueError(f"{source}: expected the images that {file} was made of, but they have changed")
+            raise ValueError(f"{source}: expected the images that {file} was made from, but they have changed")
         clean, rest = divmod(entry["records"], manifest["copies"] + 1)
         if rest or entry["first_number"] + clean > len(train.images):
             raise ValueError(
@@ -212,9 +214,9 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
 
 
 def _write_again(file: Path, out: Path) -> None:
-    """:func:`remake` to a new file, the same to the byte for the same version of Pillow."""
+    """Write :func:`remake`'s image to a new file, byte-identical for the same version of Pillow."""
     if out.exists():
-        raise FileExistsError(f"{out}: expected a name that is not taken")
+        raise FileExistsError(f"{out}: expected a name that does not exist yet")
     manifest, pixels = _find(file).manifest, remake(file)
     suffixes = {"png": (".png",), "jpeg": (".jpg", ".jpeg")}[manifest["format"]]
     if out.suffix.lower() not in suffixes:

@@ -1,4 +1,4 @@
-"""The work of ``prime-dali augment``: copies of images, the files that hold them, and the lines about those files."""
+"""The work of ``prime-dali augment``: copies of images, their files, and the records of these files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..data.pictures import PhotoError, read_photo, sha256
 from ..plan import Plan
 
 FILES = "files.jsonl"
-"""One line of JSON for each file made: what it was made of, and what was drawn."""
+"""One line of JSON per file: its source, and what was drawn."""
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
 MAX_COPIES = 10_000
 _BATCH = 500  # CIFAR images at a time
@@ -35,39 +35,39 @@ _BATCH = 500  # CIFAR images at a time
 
 @dataclass(frozen=True)
 class Settings:
-    """What to make; :func:`run` checks it."""
+    """Settings of :func:`run`, which checks them."""
 
     source: Path
-    """A folder of images, in folders of any depth; or CIFAR as :func:`.data.cifar.read_cifar` takes it."""
+    """A folder of images, at any depth; or CIFAR as for :func:`.data.cifar.read_cifar`."""
     destination: Path
     """New, empty, or of an earlier run with the same settings."""
     config: PrimeConfig
     copies: int
-    """Of each image, 1 to :data:`MAX_COPIES`. Copy ``k`` of image ``i`` has the draws of index ``i`` in epoch ``k``:
+    """Copies per image, 1 to :data:`MAX_COPIES`. Copy ``k`` of image ``i`` has the draws of index ``i`` in epoch ``k``:
     ``prime_dali.sample(config, [i], size=..., seed=seed, epoch=k)``."""
     seed: int = 0
     cifar: int | None = None
     """10 or 100: the source is CIFAR, and the destination its binary version, the clean images among the copies."""
     size: int | None = None
-    """Side of the squares to resize and crop to before PRIME, pixels. None: every image keeps its size."""
+    """Side length in pixels of the squares to resize and crop to before PRIME. None: images keep their size."""
     format: str = "png"
     """``png`` (exact) or ``jpeg``."""
     quality: int | None = None
-    """Of JPEG, 1 to 100; None: 95."""
+    """JPEG quality, 1 to 100; None: 95."""
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``: where PRIME runs."""
     workers: int | None = None
     """Processes that read, augment and write; with CIFAR, threads. None: one a core; with CUDA at most 16 processes,
-    as each takes some hundred MB of its memory."""
+    because each takes hundreds of MB of its memory."""
     on_error: str = "fail"
-    """``skip``: a file that cannot be used is reported and left out."""
+    """``skip``: log and leave out files that cannot be used."""
 
 
 def augment(
     images: NDArray[np.uint8], numbers: NDArray[np.int64], copy: int, config: PrimeConfig, seed: int, device: str,
     threads: int | None = None,
 ) -> tuple[NDArray[np.uint8], Plan]:  # fmt: skip
-    """This copy of the images, uint8 ``[N, H, W, 3]``, whose numbers in the source are ``numbers``."""
+    """This copy of the images, uint8 ``[N, H, W, 3]``, whose indices in the source are ``numbers``."""
     size = images.shape[1], images.shape[2]
     if device == "cpu":
         plan = arrays.sample(config, numbers, size=size, seed=seed, epoch=copy, view=0)
@@ -82,11 +82,11 @@ def augment(
     return out.permute(0, 2, 3, 1).cpu().numpy(), plan
 
 
-# Folders of images: one file a copy.
+# Folders of images: one file per copy.
 
 
 def pictures(settings: Settings) -> None:
-    """Write one file a copy of each image of a folder; ``settings`` are checked, here and in what follows."""
+    """Write one file per copy of each image of a folder; ``settings`` are checked, here and below."""
     photos = _photos(settings)
     folder, source = settings.destination, jobs.source_of_files(settings.source, photos)
     skipped = 0
@@ -115,8 +115,8 @@ def pictures(settings: Settings) -> None:
 
 
 def _photos(settings: Settings) -> list[Path]:
-    """The images of the source, sorted; the place of one here is the number that names its draws."""
-    classes(settings.source)  # a link to nothing in place of a class is an error
+    """The images of the source, sorted; an image's position is the index that keys its draws."""
+    classes(settings.source)  # a dangling link among the classes is an error
     photos: list[Path] = []
     empty: dict[Path, None] = {}
     for name, inside in walk(settings.source):
@@ -126,7 +126,7 @@ def _photos(settings: Settings) -> list[Path]:
         if inside:
             for parent in (folder, *folder.parents):
                 empty.pop(parent, None)
-    for folder in empty:  # a class that would get lost
+    for folder in empty:  # a class that would be lost
         message = f"{shown(folder)}: expected images ({', '.join(PICTURES)}), found none"
         if settings.on_error == "fail" or not photos:
             raise FileNotFoundError(message)
@@ -152,7 +152,7 @@ def _begin(shared: Any) -> None:
 
 
 def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]] | str:
-    """Write these copies of an image; returns their lines, or what is wrong with the image."""
+    """Write these copies of an image; return their records, or an error message."""
     settings: Settings = _shared[0]
     path = settings.source / photo
     try:
@@ -160,7 +160,7 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
         stamp = stamped(path)
         image, digest = read(path, settings.size), sha256(path)
         if stamped(path) != stamp:
-            raise PhotoError(f"{shown(path)}: expected a file that stays as it is, but it changed while it was read")
+            raise PhotoError(f"{shown(path)}: expected a file that does not change, but it changed while it was read")
     except PhotoError as error:
         return str(error)
     lines = []
@@ -180,10 +180,10 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
 
 
 def read(path: Path, size: int | None) -> NDArray[np.uint8]:
-    """An image that PRIME takes, uint8 ``[H, W, 3]``; ``size`` as :attr:`Settings.size`.
+    """Read an image for PRIME, uint8 ``[H, W, 3]``; ``size`` as :attr:`Settings.size`.
 
     Raises:
-        PhotoError: It is none, or has a side out of range.
+        PhotoError: It is not an image, or a side is out of range.
     """
     image = read_photo(path, size)
     height, width = image.shape[:2]
@@ -196,7 +196,7 @@ def read(path: Path, size: int | None) -> NDArray[np.uint8]:
 
 
 def stamped(path: Path) -> list[int] | None:
-    """Size and times of a file: its content is what it was if they are. None: it is not there."""
+    """Size and times of a file; equal ones mean equal content. None: it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -229,7 +229,7 @@ def cifar(settings: Settings) -> None:
     folder, count = settings.destination, len(train.images)
     names = BINARY_FILES[settings.cifar, True]
     if count < len(names):
-        raise ValueError(f"{settings.source}: expected at least {len(names)} images, one a file, got {count}")
+        raise ValueError(f"{settings.source}: expected at least {len(names)} images, one per file, got {count}")
     source = jobs.source_of_arrays(settings.source, train.images, train.labels)
     with jobs.destination(folder, _manifest(settings, source), "augment"):
         done = _done(folder, None)
@@ -263,14 +263,14 @@ def cifar(settings: Settings) -> None:
 
 
 def _records(images: NDArray[np.uint8], labels: NDArray[np.int64], classes: int) -> bytes:
-    """Images as CIFAR's binary version has them: labels, then 1,024 bytes a channel."""
+    """Images as CIFAR's binary version has them: labels, then 1,024 bytes per channel."""
     columns = [labels[:, None].astype(np.uint8), images.transpose(0, 3, 1, 2).reshape(len(images), -1)]
     if classes == 100:
         columns.insert(0, np.full((len(images), 1), 255, np.uint8))
     return np.concatenate(columns, 1).tobytes()
 
 
-# The lines about files.
+# The records of files.
 
 
 def _write_lines(file: Any, entries: list[dict[str, Any]]) -> None:
@@ -280,16 +280,16 @@ def _write_lines(file: Any, entries: list[dict[str, Any]]) -> None:
 
 
 def entries(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the lines of :data:`FILES` in ``folder`` say.
+    """The records of :data:`FILES` in ``folder``.
 
     Raises:
-        ValueError: A line is damaged; it is named.
+        ValueError: A line is damaged; the message names it.
     """
     yield from _LINE.json_lines(folder / FILES)
 
 
 def of_cifar(entry: Any) -> bool:
-    """Whether a line is of a file of CIFAR, not of a picture."""
+    """Whether a record is of a file of CIFAR, not of an image file."""
     return isinstance(entry, dict) and "records" in entry
 
 
@@ -303,14 +303,14 @@ _LINE = Kind(
 
 
 def _done(folder: Path, source: Path | None) -> set[str]:
-    """The files that are there and have their line; other lines are dropped, and other files written again.
+    """The files that exist and have a record; other records are dropped, and other files written again.
 
     Args:
         folder: The destination.
-        source: The folder of images, or None with CIFAR, whose images the manifest knows.
+        source: The folder of images, or None for CIFAR, whose images the manifest records.
 
     Raises:
-        ValueError: An image is not what it was when its copies were made.
+        ValueError: An image has changed since its copies were made.
     """
     done = set()
     stamps: dict[str, list[int] | None] = {}
@@ -350,11 +350,11 @@ def inside(source: Path, name: str) -> Path:
 
 
 def check_unchanged(path: Path, entry: dict[str, Any]) -> None:
-    """ValueError unless ``path`` has the content that the file of this line was made of, or if it cannot be read."""
+    """Raise a ValueError if ``path`` cannot be read, or has changed since this record's file was made."""
     if sha256(path) != entry["source_sha256"]:
         raise ValueError(
-            f"{shown(path)}: expected the file that {shown(entry['file'])} was made of, but it has changed; "
-            "bring it back, or choose another destination"
+            f"{shown(path)}: expected the file that {shown(entry['file'])} was made from, but it has changed; "
+            "restore it, or choose another destination"
         )
 
 

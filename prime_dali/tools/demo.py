@@ -1,4 +1,4 @@
-"""The main job in small: photographs through a DALI pipeline that decodes, crops and applies PRIME."""
+"""A small demonstration: a DALI pipeline that decodes and crops photographs and applies PRIME."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SHIPPED = {
 
 
 def shipped_photos() -> list[Path]:
-    """Photographs that scikit-image and scikit-learn ship.
+    """Photographs shipped with scikit-image and scikit-learn.
 
     Raises:
-        ImportError: Neither is installed, or they ship none of the photographs we know.
+        ImportError: Neither is installed, or neither ships any of the known photographs.
     """
     found: list[Path] = []
     for package, names in _SHIPPED.items():
@@ -46,7 +46,7 @@ def shipped_photos() -> list[Path]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``prime-dali demo`` runs."""
+    """Settings of ``prime-dali demo``."""
 
     config: PrimeConfig
     out: Path
@@ -60,7 +60,7 @@ class Settings:
 
 
 def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
-    """A DALI pipeline over the photographs, again and again: decode, random resized crop, PRIME; uint8 HWC batches."""
+    """A DALI pipeline that repeats the photographs: decode, random resized crop, PRIME; uint8 HWC batches."""
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali import types as dali_types
 
@@ -91,10 +91,10 @@ def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
 
 
 def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -> list[Path]:
-    """Those that DALI decodes too, which knows fewer formats than Pillow.
+    """The photographs that DALI can decode too; it supports fewer formats than Pillow.
 
     Raises:
-        PhotoError: Not all are, and ``on_error`` is ``"fail"``; or none is.
+        PhotoError: There are others and ``on_error`` is ``"fail"``, or DALI can decode none.
     """
     from ..dali import loader
 
@@ -104,7 +104,7 @@ def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -
             raise PhotoError(why)
         report(f"skipped {why}")
     if len(broken) == len(photos):
-        raise PhotoError("no photograph is left that DALI decodes")
+        raise PhotoError("no photographs are left that DALI can decode")
     return [path for place, path in enumerate(photos) if place not in broken]
 
 
@@ -112,15 +112,15 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     """Run the demo: time the pipeline, write ``gallery.png`` and ``batch.png``.
 
     Args:
-        settings: What to run.
-        report: Called with each line for the user.
+        settings: The settings.
+        report: Called with each line of output.
         progress: Wraps an iterable with a progress bar, as :func:`._progress.over`; None: no bar.
 
     Returns:
         Images per second of the pipeline, decoding and cropping included, after one warm-up batch.
 
     Raises:
-        ImportError: DALI or a package for pictures is missing; the message says what to install.
+        ImportError: DALI or an image package is missing; the message says what to install.
         PhotoError: A photograph cannot be read, and ``settings.on_error`` is ``"fail"``.
     """
     if len(settings.photos) > MAX_PHOTOS:

@@ -1,4 +1,4 @@
-"""``prime-dali doctor``: what was built, what is installed, what can be used, and how to get the rest."""
+"""``prime-dali doctor``: what is built, installed and usable, and how to install the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PRIME does to photographs, drawn: each primitive alone, samples, strengths; and all of them as a PNG."""
+"""Figures of PRIME on photographs: each primitive alone, samples and strengths, and all of them as a PNG."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CELL = 2.3  # inches
 _MARK = "prime-dali gallery"  # in the PNG
 
 Cell = tuple[NDArray[np.uint8], str]
-"""A picture, and in words what was drawn for it."""
+"""An image, and a description of the parameters drawn for it."""
 Column = tuple[str, list[Cell]]
 """A heading, and a cell for each photograph."""
 
@@ -36,19 +36,19 @@ Column = tuple[str, list[Cell]]
 def save_gallery(
     photos: list[NDArray[np.uint8]], config: PrimeConfig, path: Path, *, seed: int = 0, figure: str = "overview"
 ) -> None:
-    """Write the gallery of ``photos`` as a PNG, a row each.
+    """Write the gallery of ``photos`` as a PNG, one row per photograph.
 
     Args:
         photos: uint8 ``[H, W, 3]``, all of one size, at most 64.
         config: The distributions.
-        path: Where to write; replaced only when the picture is complete.
-        seed: Names the draws: photograph ``i`` has index ``i``.
-        figure: ``"overview"``: each primitive alone (one slot, no blend), and samples of the whole. ``"strengths"``:
-            each primitive at parts of its largest amplitude. ``"alpha"``: one sample at several alphas. ``"pairs"``:
+        path: Where to write; replaced only when the file is complete.
+        seed: Seed of the draws; photograph ``i`` has index ``i``.
+        figure: ``"overview"``: each primitive alone (one slot, no blend), and samples of PRIME. ``"strengths"``: each
+            primitive at fractions of its largest amplitude. ``"alpha"``: one sample at several alphas. ``"pairs"``:
             before and after.
 
     Raises:
-        ValueError: No such figure, or too many photographs.
+        ValueError: There is no such figure, or there are too many photographs.
     """
     if figure not in FIGURES:
         raise ValueError(_arguments.unknown("figure", figure, FIGURES))
@@ -114,13 +114,13 @@ def strengths(photos: list[NDArray[np.uint8]], config: PrimeConfig, name: str, s
 
 
 def _largest(config: PrimeConfig, name: str, photo: NDArray[np.uint8]) -> tuple[float, int, int]:
-    """A slot of the largest amplitude drawn (docs/METHOD.md): strength, first, last."""
+    """A slot with the largest amplitude that can be drawn (docs/METHOD.md): strength, first, last."""
     if name == "spectral":
         return config.alpha * config.spectral_std_max, 0, 0
     if name == "color":
         return config.alpha * math.sqrt(config.color_variance_max), 1, config.max_band
     if name == "spatial":
-        cut = config.spatial_cut or min(5, config.spatial_cut_max)  # few modes show best what a displacement is
+        cut = config.spatial_cut or min(5, config.spatial_cut_max)  # few modes show a displacement best
         height, width = photo.shape[:2]
         temperature = max(1 / (math.pi * height * width), 4 / (math.pi**3 * cut**2)) / math.log(cut)
         return config.alpha * math.sqrt(temperature), 0, cut

@@ -1,4 +1,4 @@
-"""``prime-dali gallery``: what PRIME does to photographs, as a picture or as a page to search in."""
+"""``prime-dali gallery``: show PRIME on photographs, as an image or as a searchable page."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ def parser() -> Parser:
     """The command's arguments."""
     out = Parser(
         prog="prime-dali gallery",
-        description="What PRIME does to photographs, as a PNG or as one HTML page.",
+        description="Show PRIME on photographs, as a PNG or as one HTML page.",
     )
     add = out.add_argument
-    add("photos", type=Path, nargs="*", help="files and folders; none: those of the demo")
-    add("--out", type=Path, help="the PNG to write; without --html: out/gallery.png")
-    add("--figure", choices=tuple(gallery.FIGURES), default="overview", help="what the PNG shows")
-    add("--html", type=Path, help="a page to write: all photographs before and after, with a search by name")
+    add("photos", type=Path, nargs="*", help="files and folders; default: those of the demo")
+    add("--out", type=Path, help="the PNG to write; default without --html: out/gallery.png")
+    add("--figure", choices=tuple(gallery.FIGURES), default="overview", help="content of the PNG")
+    add("--html", type=Path, help="the page to write: all photographs before and after, searchable by name")
     add(
         "--details", type=whole(0, 10**6), default=12,
-        help="photographs that the page shows at every strength, the first ones",
+        help="number of photographs, from the first, that the page shows at every strength",
     )  # fmt: skip
     _options.add_config(out)
     return out
 
 
 def main(argv: list[str]) -> None:
-    """Parse ``argv`` and write the pictures.
+    """Parse ``argv`` and write the figures.
 
     Raises:
         FileNotFoundError: There is no such photograph.
-        PhotoError: One cannot be read, and ``--on-error`` is ``fail``.
-        ValueError: A setting is none, or there are too many photographs for a PNG.
-        ImportError: A package for pictures is missing.
+        PhotoError: A photograph cannot be read, and ``--on-error`` is ``fail``.
+        ValueError: A setting is invalid, or there are too many photographs for a PNG.
+        ImportError: An image package is missing.
     """
     options = parser().parse_args(argv)
     config, out = _options.config(options), options.out

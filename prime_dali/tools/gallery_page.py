@@ -1,4 +1,4 @@
-"""The gallery as one HTML page that needs nothing else: no server, no network, no other file."""
+"""The gallery as one self-contained HTML page: no server, no network, no other files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._files import replacing
 from ..config import PrimeConfig
 from . import gallery
 
-_SMALL = 64  # pixels; smaller pictures are PNG, others JPEG
+_SMALL = 64  # pixels; smaller images are PNG, others JPEG
 
 _HEAD = """<!doctype html>
 <html lang="en">
@@ -83,12 +83,12 @@ def save(
     """Write the page.
 
     Args:
-        photos: uint8 ``[H, W, 3]``, all of one size, by the names to show and to search in.
+        photos: uint8 ``[H, W, 3]``, all of one size, by the names to show and to search.
         config: The distributions.
         path: Where to write; replaced only when the page is complete.
-        seed: Names the draws: photograph ``i`` has index ``i``.
-        details: So many photographs, the first ones, are shown at several strengths of each primitive, in several
-            samples and at several alphas; the others before and after.
+        seed: Seed of the draws; photograph ``i`` has index ``i``.
+        details: This many photographs, from the first, are shown at several strengths of each primitive, in several
+            samples and at several alphas; the others only before and after.
     """
     height, width = next(iter(photos.values())).shape[:2]
     about = f"{width} × {height} pixels, mixing {config.mixing}, alpha {config.alpha:g}, seed {seed}"
@@ -109,7 +109,7 @@ def save(
 def _strips(
     photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, details: int
 ) -> Iterator[list[tuple[str, list[str]]]]:
-    """For each photograph its rows of figures, with their titles."""
+    """The rows of figures of each photograph, with titles."""
     before: gallery.Column = ("before", [(photo, "") for photo in photos])
     after = gallery.samples(photos, config, seed, 1)[0]
     whole = photos[:details]
@@ -117,7 +117,7 @@ def _strips(
     if whole:
         rows["Samples of PRIME"] = gallery.samples(whole, config, seed)
         for name in config.primitives:
-            rows[f"{name.capitalize()} alone, by part of its largest amplitude"] = gallery.strengths(
+            rows[f"{name.capitalize()} alone, by fraction of its largest amplitude"] = gallery.strengths(
                 whole, config, name, seed
             )
         for view in range(gallery.SAMPLES):

@@ -24,10 +24,14 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spatial-distribution", choices=SPATIAL_DISTRIBUTIONS,
                         help="distribution of spatial strengths; without it as --mixing implies")  # fmt: skip
     parser.add_argument("--law", action=_Renamed, const="--spatial-distribution", help=argparse.SUPPRESS)
-    parser.add_argument("--alpha", type=float, default=1.0, help="scale of every amplitude")
-    parser.add_argument("--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side of the images, pixels")
-    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="names all random draws")
-    parser.add_argument("--on-error", choices=("fail", "skip"), default="fail", help="what an unreadable photo does")
+    parser.add_argument("--alpha", type=float, default=1.0, help="scales every amplitude; 0 leaves images unchanged")
+    parser.add_argument(
+        "--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side length of the images in pixels"
+    )
+    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="seed of all random draws")
+    parser.add_argument(
+        "--on-error", choices=("fail", "skip"), default="fail", help="for unreadable photographs: stop, or log and skip"
+    )
 
 
 def config(options: argparse.Namespace) -> PrimeConfig:
