@@ -90,7 +90,9 @@ def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         refused(f"destination: expected a folder beside the source {source}", out=out)
     (tmp_path / "file").touch()
     refused(f"{tmp_path / 'file'}: expected a folder, got a file", out=tmp_path / "file")
-    refused(f"{tmp_path / 'file' / 'out'}: expected it to lie in a folder, got a file there", out=tmp_path / "file" / "out")
+    refused(
+        f"{tmp_path / 'file' / 'out'}: expected it to lie in a folder, got a file there", out=tmp_path / "file" / "out"
+    )
     assert files(source) == before
 
     (source / "dog" / "link").symlink_to(source)

@@ -210,7 +210,7 @@ def test_extras_are_those_of_the_package() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for extra, packages in _extras.PACKAGES.items():
         named = {re.match(r"[\w-]+", requirement)[0] for requirement in extras[extra]}  # type: ignore[index]
-        assert named - {"tqdm", "jsonargparse"} == set(packages.values()), extra
+        assert named - {"tqdm", "jsonargparse", "prime-dali"} == set(packages.values()), extra
 
 
 BASIS = {"numpy", "torch", "nvidia", "cupy", "ml_dtypes"}  # nobody needs the last one who does not have it

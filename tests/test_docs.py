@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import importlib
@@ -194,7 +195,8 @@ def test_options_of_commands_are_documented() -> None:
     pages["command_line.md"] = [cli.parser(name) for name in cli._SMALL]
     for page, parsers in pages.items():
         text = (ROOT / "docs" / page).read_text()
-        options = {o for p in parsers for a in p._actions for o in a.option_strings if o.startswith("--")}
+        actions = [a for p in parsers for a in p._actions if a.help != argparse.SUPPRESS]
+        options = {o for a in actions for o in a.option_strings if o.startswith("--")}
         assert {o for o in options - {"--help", "--debug"} if f"`{o}" not in text} == set()
 
 

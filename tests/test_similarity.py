@@ -275,7 +275,7 @@ def test_embedding(files: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("more", "message"), [
     (["--images", "30"], "images: expected at most 20, which there are, got 30"),
-    (["--methods", "prme"], "method: expected one of 'clean', 'augmix-no-mix', 'prime-no-mix', 'augmix', 'prime', got 'prme'; did you mean 'prime'?"),
+    (["--methods", "prme"], "--methods: expected one of 'clean', 'augmix-no-mix', 'prime-no-mix', 'augmix', 'prime', got 'prme'; did you mean 'prime'?"),
     (["--corruptions", "fgo"], "got 'fgo'; did you mean 'fog'?"),
     (["--severities", "6"], "severity: expected 1 to 5, got 6"),
     (["--layer", "stage5", "--images", "3"], "layer: expected a module of shufflenet_v2_x0_5, got 'stage5'; nearest: 'stage"),

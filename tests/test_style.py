@@ -12,7 +12,6 @@ FOLDERS = ("prime_dali", "csrc", "tests", "benchmarks", "examples", "tools")
 # Functions of the package that take more, and why.
 MORE = {
     "prime_dali.arrays.apply": "what prime_dali.apply takes, and layouts and threads as torch has them elsewhere",
-    "prime_dali.arrays._apply_arguments": "what the compiled core is told",
     "prime_dali.dali.operator.prime": "the keywords of the operator fn.prime.augment, in whose place it stands",
     "prime_dali.evaluation.distortions.snow": "a row of the published table of severities",
     "prime_dali.evaluation.distortions.spatter": "a row of the published table of severities",
