@@ -54,7 +54,7 @@ PRIME_EXPORT int prime_check_rows(const int32_t* plan, int64_t rows, const PlanS
 // `bad`: what of the input is no pixel; if there is any, the output is not to be used.
 PRIME_EXPORT int prime_apply_cpu(const ApplyArgs* args, int threads, BadPixels* bad) noexcept;
 
-// As csrc/cuda/cuda.h has them. Memory that `args` names, `counter`, `first` and `workspace` are of the device.
+// As csrc/cuda/cuda.h has them, which says which memory is of the device.
 PRIME_EXPORT int prime_sample_cuda(const SampleArgs* args, void* stream) noexcept;
 PRIME_EXPORT int prime_reserve_cuda(int64_t* counter, int64_t images, int64_t* first, void* stream) noexcept;
 PRIME_EXPORT int prime_workspace_bytes(const ApplyArgs* args, size_t* bytes) noexcept;

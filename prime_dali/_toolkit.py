@@ -1,4 +1,4 @@
-"""Where a CUDA toolkit has what this package is compiled with.
+"""What the native code is compiled with: the CUDA toolkit of the package, and the CUDA runtime of the DALI plugin.
 
 setup.py runs this file too, before the package is built: it imports no other.
 """
@@ -13,29 +13,66 @@ import site
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
+
+ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
+PLUGIN_SOURCES = ("interface.h", "core/*", "bindings/*.h", "bindings/dali/*")  # of the DALI plugin, in csrc
 
 
-def compiler() -> str | None:
-    """The nvcc of ``CUDA_HOME``, or else of the PATH, if there is one."""
+class Toolkit(NamedTuple):
+    """A CUDA toolkit to compile the package with."""
+
+    nvcc: str
+    library: Path  # folder of libcudart_static.a
+    version: str
+    architectures: tuple[str, ...]
+
+
+def find() -> Toolkit | None:
+    """The toolkit that the environment asks for, or None; ends the build where it asks for what is not there."""
+    wish = os.environ.get("PRIME_DALI_CUDA", "auto")
+    if wish not in ("auto", "0", "1"):
+        raise SystemExit(f"PRIME_DALI_CUDA: expected auto, 0 or 1, got {wish!r}")
+    if wish == "0":
+        return None
+    no_cuda = "the build is without CUDA"
     home = os.environ.get("CUDA_HOME")
-    return shutil.which(str(Path(home) / "bin" / "nvcc") if home else "nvcc")
+    nvcc = shutil.which(str(Path(home) / "bin" / "nvcc") if home else "nvcc")
+    if nvcc is None:
+        where = f"in CUDA_HOME={home}" if home else "on PATH"
+        do_without(f"no CUDA compiler (nvcc) {where}", no_cuda, wanted=wish == "1" or bool(home))
+        return None
+    top = Path(home) if home else _folder_of(nvcc)
+    library = None if top is None else _static_runtime(top)
+    if library is None:
+        message = f"{nvcc} belongs to no complete CUDA toolkit (libcudart_static.a not found; set CUDA_HOME)"
+        do_without(message, no_cuda, wanted=wish == "1")
+        return None
+    said = [subprocess.check_output([nvcc, option], text=True) for option in ("--version", "--list-gpu-arch")]
+    version, known = re.search(r"release ([\d.]+)", said[0]), re.findall(r"compute_(\d+)", said[1])
+    wanted = os.environ.get("PRIME_DALI_CUDA_ARCHS")
+    architectures = chosen_architectures(wanted, known) if wanted else tuple(a for a in ARCHITECTURES if a in known)
+    return Toolkit(nvcc, library, version[1] if version else "unknown", architectures)
 
 
-def of_compiler(nvcc: str, folder: Path) -> Path | None:
-    """The toolkit of :func:`compiler`, as far as it says; it runs in ``folder``."""
-    home = os.environ.get("CUDA_HOME")
-    if home:
-        return Path(home)
-    # nvcc on PATH may be a wrapper: ask it where its toolkit is.
-    dry = subprocess.run([nvcc, "--dryrun", "-c", "x.cu"], capture_output=True, text=True, cwd=folder).stderr
-    match = re.search(r"^#\$ TOP=(\S+)", dry, re.M)
-    return Path(match[1]) if match else None
+def do_without(why: str, consequence: str, wanted: bool) -> None:
+    """Ends the build if what is missing is wanted, and else says what follows."""
+    if wanted:
+        raise SystemExit(f"PRIME_DALI_CUDA={os.environ.get('PRIME_DALI_CUDA', 'auto')}: {why}")
+    print(f"prime-dali: {why}, so {consequence}", file=sys.stderr)
 
 
-def static_runtime(toolkit: Path) -> Path | None:
-    """The folder of libcudart_static.a in a toolkit, or in NVIDIA's Python package of the runtime."""
-    folders = (toolkit / "lib64", toolkit / f"targets/{platform.machine()}-linux/lib", toolkit / "lib")
-    return next((folder for folder in folders if (folder / "libcudart_static.a").exists()), None)
+def chosen_architectures(wanted: str, known: list[str]) -> tuple[str, ...]:
+    """Those of PRIME_DALI_CUDA_ARCHS, each once, the newest last.
+
+    Newer GPUs run the PTX of the last one, and it must be code for such GPUs: code for older ones does not wait for the
+    kernel before it where the launch lets it begin early.
+    """
+    names = {a.strip().replace(".", "") for a in wanted.split(";") if a.strip()}
+    if not names or not names <= set(known):
+        got = " ".join(sorted(names - set(known))) or repr(wanted)
+        raise SystemExit(f"PRIME_DALI_CUDA_ARCHS: expected some of {' '.join(known)}, got {got}")
+    return tuple(sorted(names, key=int))
 
 
 def runtime(major: int) -> tuple[Path, Path] | None:
@@ -49,7 +86,20 @@ def runtime(major: int) -> tuple[Path, Path] | None:
     for packages in (*site.getsitepackages(), site.getusersitepackages(), *sys.path):
         roots += [Path(packages) / "nvidia" / name for name in (f"cu{major}", "cuda_runtime")]
     for root in roots:
-        library = static_runtime(root)
+        library = _static_runtime(root)
         if library is not None and (root / "include/cuda_runtime_api.h").exists():
             return root / "include", library
     return None
+
+
+def _folder_of(nvcc: str) -> Path | None:
+    """The toolkit of a compiler, which may be a wrapper: it is asked."""
+    dry = subprocess.run([nvcc, "--dryrun", "-c", "x.cu"], capture_output=True, text=True).stderr
+    match = re.search(r"^#\$ TOP=(\S+)", dry, re.M)
+    return Path(match[1]) if match else None
+
+
+def _static_runtime(toolkit: Path) -> Path | None:
+    """The folder of libcudart_static.a in a toolkit, or in NVIDIA's Python package of the runtime."""
+    folders = (toolkit / "lib64", toolkit / f"targets/{platform.machine()}-linux/lib", toolkit / "lib")
+    return next((folder for folder in folders if (folder / "libcudart_static.a").exists()), None)

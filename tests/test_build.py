@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from prime_dali import _toolkit
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -75,7 +77,6 @@ def script() -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIME_DALI_CUDA", "0")
         patch.setattr("setuptools.setup", lambda **_: None)
-        patch.setitem(sys.modules, spec.name, module)  # dataclasses look there
         spec.loader.exec_module(module)
     return module
 
@@ -84,7 +85,7 @@ def test_torch_is_optional(script: ModuleType, tmp_path: Path, monkeypatch: pyte
     """And its CUDA: one core and one module serve without both."""
     monkeypatch.setitem(sys.modules, "torch", None)
     assert script.find_torch() is None
-    cuda = script.Cuda("nvcc", tmp_path, "13.0", ("90",))
+    cuda = _toolkit.Toolkit("nvcc", tmp_path, "13.0", ("90",))
     assert script.libraries(None, None) == script.libraries(cuda, None) == ["libprime_dali", "_arrays"]
     assert script.libraries(cuda, tmp_path) == ["libprime_dali", "_arrays", "_torch"]
     (tmp_path / "lib").mkdir()
@@ -93,14 +94,14 @@ def test_torch_is_optional(script: ModuleType, tmp_path: Path, monkeypatch: pyte
     assert script.libraries(cuda, tmp_path) == ["libprime_dali", "_arrays", "_torch", "_torch_cuda"]
 
 
-def test_architectures_are_sorted(script: ModuleType) -> None:
+def test_architectures_are_sorted() -> None:
     """PTX of the last one is what newer GPUs run."""
     known = ["75", "80", "90", "100", "120"]
-    assert script.chosen_architectures("90;80", known) == ("80", "90")
-    assert script.chosen_architectures("100; 8.0;90;80;", known) == ("80", "90", "100")
+    assert _toolkit.chosen_architectures("90;80", known) == ("80", "90")
+    assert _toolkit.chosen_architectures("100; 8.0;90;80;", known) == ("80", "90", "100")
     for wanted, got in (("80;70;60", "got 60 70"), (" ; ", "got ' ; '")):
         with pytest.raises(SystemExit, match=f"PRIME_DALI_CUDA_ARCHS: expected some of 75 80 90 100 120, {got}"):
-            script.chosen_architectures(wanted, known)
+            _toolkit.chosen_architectures(wanted, known)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other architectures have one instruction set here")

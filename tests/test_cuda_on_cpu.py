@@ -133,7 +133,7 @@ def test_more_modes_than_fit_at_once(size: tuple[int, int], cuda: Any) -> None:
 @pytest.mark.parametrize("size", [(40, 52), (37, 45)])
 @pytest.mark.parametrize("pixels", [0.01, 0.1, 0.3, 0.59, 0.61, 1.5, 3.0, 6.0, 12.0])
 def test_shifts_of_any_size(pixels: float, size: tuple[int, int], cuda: Any) -> None:
-    """Standard deviations for which shifts are codes of every unit, or floats."""
+    """Standard deviations for which shifts are codes of every step, or floats."""
     cuts = (2, 9, 40)
     slots = [("spatial", pixels / max(size) / np.sqrt(0.3927 * np.log(cut)), cut) for cut in cuts]
     plan = Plan.build([[[slot]] for slot in slots], size=size, seed=2)
@@ -147,7 +147,7 @@ def test_half_precision_is_ample_for_small_shifts(cut: int, size: tuple[int, int
     """What csrc/cuda/displacement rounds, rounded here: coefficients, sines and half products to half precision, shifts to
     16-bit codes; of the largest shifts for which the kernels do that."""
     strength = 0.599 / max(size) / np.sqrt(0.3927 * np.log(cut))
-    coarse, unit = cuda.precision(*size, strength, cut)
+    coarse, step = cuda.precision(*size, strength, cut)
     assert coarse
     assert not cuda.precision(*size, 1.01 * strength, cut)[0]
     [slot] = Plan.build([[[("spatial", strength, cut)]]], size=size, seed=1).materialize()
@@ -161,9 +161,9 @@ def test_half_precision_is_ample_for_small_shifts(cut: int, size: tuple[int, int
         for side, modes in zip(size, (rows, columns), strict=True)
     )
     pixels = strength * np.array(size)[:, None, None]
-    codes = np.round(pixels * (sine_y @ half(half(slot.coefficients) @ sine_x.T)) / unit)
+    codes = np.round(pixels * (sine_y @ half(half(slot.coefficients) @ sine_x.T)) / step)
     assert np.abs(codes).max() < 32768 / 2
-    error = codes * unit - reference.displacement(slot, *size)
+    error = codes * step - reference.displacement(slot, *size)
     assert 1e-6 < np.sqrt(np.mean(error**2)) < 3e-4
     assert np.abs(error).max() < 1.5e-3
 
@@ -175,17 +175,17 @@ def test_codes_of_shifts_are_wide_enough(cut: int, cuda: Any) -> None:
     square = modes[:, None] ** 2 + modes**2
     sines = np.sin(np.pi * np.outer(np.linspace(0, 1, 181), modes)) ** 2
     deviation = np.sqrt((sines @ np.where(square <= cut**2 + cut, 1 / square, 0) @ sines.T).max())
-    units = set()
+    steps = set()
     for pixels in np.geomspace(0.01, 30, 60):
-        _, unit = cuda.precision(100, 50, pixels / 100, cut)
-        units.add(unit)
-        if unit == 1:  # no codes, but floats
+        _, step = cuda.precision(100, 50, pixels / 100, cut)
+        steps.add(step)
+        if step == 1:  # no codes, but floats
             assert 8.4 * pixels * deviation > 32768 / 512 / 2
             continue
-        assert np.log2(unit) % 1 == 0
-        assert 8.4 * pixels * deviation <= 32768 * unit
-        assert 32768 * unit <= max(1.0, 4 * 8.4 * pixels * deviation)
-    assert {2.0**-15, 2.0**-9, 1.0} <= units
+        assert np.log2(step) % 1 == 0
+        assert 8.4 * pixels * deviation <= 32768 * step
+        assert 32768 * step <= max(1.0, 4 * 8.4 * pixels * deviation)
+    assert {2.0**-15, 2.0**-9, 1.0} <= steps
 
 
 @pytest.mark.parametrize("filter_size", [1, 5, 7])

@@ -4,8 +4,9 @@
 
 namespace prime {
 
-// x + sum over f = first .. first + count - 1 of b_f sin(pi f x), clipped. sin and cos of one frequency give those of
-// the next by a rotation; the chain is started afresh, exactly, every kRestart frequencies.
+// x + sum over f = first .. first + count - 1 of b_f sin(pi f x), clipped; coefficients: [count], b_first and so on.
+// sin and cos of one frequency give those of the next by a rotation, which starts afresh, exactly, every kRestart
+// frequencies.
 template <class F>
 PRIME_HD F color_map(F x, const float* coefficients, int first, int count) {
   constexpr int kRestart = 64;

@@ -1,4 +1,4 @@
-// Images in memory, and one call's arguments. Plain pointers and strides: any array library can fill these in.
+// Images in memory, and the arguments of one call. Plain pointers and strides: any array library can fill these in.
 #pragma once
 #include "plan.h"
 
@@ -14,9 +14,9 @@ struct Strides {
 // What was found in float inputs that is no pixel (see checked()). All zeros: nothing.
 struct BadPixels {
   unsigned long long values;  // how many, NaN included
-  uint32_t any_nan;
-  uint32_t below,
-      above;  // of the others, how far they reach down and up; in the order of rank(), so that each only grows
+  uint32_t any_nan;           // 1: some are NaN
+  // How far the others reach down and up, in the order of rank(), so that each only grows.
+  uint32_t below, above;
   PRIME_HD void add(float x) {
     ++values;
     if (x != x) return void(any_nan = 1);
@@ -50,7 +50,7 @@ struct ApplyArgs {
   PlanShape shape;          // of the plan
   const uint8_t* flip;      // [images] or null; not 0: this image's outputs are mirrored left to right
   float mean[3], scale[3];  // out = (y - mean) * scale, per channel
-  BadPixels* bad;           // CUDA: host memory that kernels add to (new_bad_pixels() of cuda/cuda.h); CPU: unused
+  BadPixels* bad;  // CUDA: host memory that kernels add to (new_bad_pixels() of cuda/cuda.h), or null; CPU: unused
 };
 
 // Floats off [0, 1] by so much at most are rounding, as of a resize, and are clamped. PIXEL_TOLERANCE in

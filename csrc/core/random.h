@@ -39,7 +39,7 @@ enum class Purpose : uint32_t {
   filter = 1,
   row_shift = 2,
   column_shift = 3,
-  color = 4,
+  color = 4,  // and 5 and 6, of the other channels
   noise = 7,
   weights = 8,
   depth = 9

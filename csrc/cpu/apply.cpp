@@ -99,7 +99,8 @@ void write_image(const ApplyArgs& a, int64_t row, const float* __restrict y) {
 struct Worker {
   const ApplyArgs& args;
   const Geometry& geometry;
-  int64_t values = 3 * geometry.plane();
+  int64_t values = 3 * geometry.plane();  // of an image
+  // [3, height, width] each: the image, the sum of the mix, and two between slots.
   std::unique_ptr<float[]> clean{new float[values]}, mixed{new float[values]}, ping{new float[values]},
       pong{new float[values]};
   std::unique_ptr<SpatialScratch> spatial;  // made when the first spatial slot comes

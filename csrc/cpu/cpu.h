@@ -24,20 +24,23 @@ BadPixels apply_cpu(const ApplyArgs& args, int threads);
 // sin(pi mode k / (side - 1)) for mode = 1 .. modes and k = 0 .. side - 1, rows `pitch` apart and zero-filled.
 struct SineTable {
   int modes = 0, pitch = 0;
-  std::unique_ptr<float[]> values;
+  std::unique_ptr<float[]> values;  // [modes, pitch]
   SineTable() = default;
   SineTable(int modes, int side);
 };
 
 struct Geometry {
   int height, width;
-  const SineTable *rows, *columns;
+  const SineTable *rows, *columns;  // of the vertical and of the horizontal axis
   int64_t plane() const { return static_cast<int64_t>(height) * width; }
 };
 
 // Memory of one thread for spatial slots.
 struct SpatialScratch {
-  std::unique_ptr<float[]> coefficients, half, shift[2], unaligned_panel;
+  std::unique_ptr<float[]> coefficients;     // [modes of rows, modes of columns rounded up to 4]
+  std::unique_ptr<float[]> half;             // [modes of rows, pitch], the first product
+  std::unique_ptr<float[]> shift[2];         // [height, pitch], down and right
+  std::unique_ptr<float[]> unaligned_panel;  // [most modes of an axis, columns of a panel], and a cache line
   explicit SpatialScratch(const Geometry& g);
   float* panel() const;
 };

@@ -1,3 +1,4 @@
+// Draws plans on the CPU, by the arithmetic of core/plan.h.
 #include "../core/check.h"
 #include "cpu.h"
 

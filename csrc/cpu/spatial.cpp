@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kPanel = 2 * kLanes;  // columns of a product computed together
 
-int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
+int round_up(int n, int step) { return (n + step - 1) / step * step; }
 
 // C[0..R) x panel = sum over k of A(r, k) panel[k], k ascending.
 template <int R>

@@ -1,13 +1,16 @@
 // The color primitive: x + sum over f of b_f sin(pi f x), clipped, a channel at a time. It runs in one of three forms:
-//   a table of 256 values   color maps that a chain of byte images begins with (make_table(), load_table());
-//   polynomials             bands of at most kPolynomial frequencies (make_coefficients(), color_polynomial());
-//   the sum itself          wider bands (color_map() of core/primitives.h, by wide_color()).
-// prepare.cu makes tables and coefficients; a pass evaluates them.
+//   a table of 256 values   color maps that a chain of byte images begins with (tabulate(), for table.cuh);
+//   polynomials             bands of at most kPolynomial frequencies (make_parameters(), color_polynomial());
+//   the sum itself          wider bands (color_map() of core/color.h, by wide_color()).
+// prepare.cu makes tables and parameters; a pass evaluates them (pointwise() in passes.cuh).
 #pragma once
 #include "pixels.cuh"
 #include "slots.cuh"
 
 namespace prime {
+
+constexpr int kPolynomial = 21;       // a color band of at most so many frequencies is evaluated as polynomials
+constexpr int kPolynomialWords = 24;  // per channel: their 21 coefficients, half the middle frequency, and padding
 
 // ------------------------------------------------------------------------------------------- basis and coefficients
 // Chebyshev polynomials of s = cos 2t as monomials: cos 2it = T_i, cos (2i+1)t = cos t V_i, sin (2i+1)t = sin t W_i,
@@ -21,6 +24,7 @@ static __constant__ float kW[5][5] = {
 static __constant__ float kU[5][5] = {
     {2, 0, 0, 0, 0}, {0, 4, 0, 0, 0}, {-2, 0, 8, 0, 0}, {0, -8, 0, 16, 0}, {2, 0, -24, 0, 32}};
 
+// Room for what make_parameters() makes: [3, kPolynomialWords], or of a wide band [3, count], the coefficients b_f.
 inline int parameter_words(Color, const PlanShape& shape) {
   return 3 * (shape.max_band > kPolynomial ? (shape.max_band + 3) / 4 * 4 : kPolynomialWords);
 }
@@ -35,7 +39,7 @@ __device__ __forceinline__ void make_parameters(Color, const PlanShape&, const W
                [&](int i, float z) { w.out[c * count + i] = z * s.strength; });
       continue;
     }
-    float* band = w.band;
+    float* band = w.shared;
     warp_run(count, w.key, w.chain, w.j, Purpose::color, c, [&](int i, float z) { band[i] = z * s.strength; });
     const auto b = [&](int k) { return middle + k >= 0 && middle + k < count ? band[middle + k] : 0.f; };
     float sum = 0.f;
@@ -67,11 +71,11 @@ __device__ __forceinline__ void tabulate(Color, float (&x)[3], Slot s, Key key, 
 }
 
 // ------------------------------------------------------------------------------------------------------- evaluation
-// The color map of a band of at most 21 frequencies F - 10 .. F + 10, for values of one channel, in place:
+// The color map of a band of at most kPolynomial frequencies F - 10 .. F + 10, for values of one channel, in place:
 //   sum_k b_{F+k} sin((F + k) t) = sin(F t) C(t) + cos(F t) D(t),   t = pi x,
 //   C = sum_k (b_{F+k} + b_{F-k}) cos(k t) = E(s) + cos t O(s),
 //   D = sum_k (b_{F+k} - b_{F-k}) sin(k t) = sin t (A(s) + cos t B(s)),   s = cos 2t,
-// with polynomials E (degree 5), O, A, B (degree 4), whose coefficients make_coefficients() has made.
+// with polynomials E (degree 5), O, A, B (degree 4), whose coefficients make_parameters() has made.
 template <int N>
 __device__ __forceinline__ void color_polynomial(float* (&x)[N], const float* parameters) {
   float k[kPolynomialWords];

@@ -5,7 +5,7 @@
 
 namespace prime {
 
-// Of code_bytes() each, for a field's shifts.
+// How many times Pool::code_bytes() the shifts of a field take: floats take two.
 static __device__ int planes(const ImageShape& shape, Slot s) {
   return Precision(shape.height, shape.width, s).quantization_step == kWide ? 2 : 1;
 }
@@ -24,7 +24,8 @@ struct CompileParams {
   Chain* chains;        // [chain_count]
 };
 
-// The order of fields, and where they are, is no part of the result.
+// Adds a spatial slot to the round's fields, and gives its number there. The order of fields, and where they are, is no
+// part of the result.
 static __device__ int add_field(const PlanView& plan, const CompileParams& p, const Round& round, int chain_index,
                                 int j, Slot s) {
   const Precision precision(p.shape.height, p.shape.width, s);
@@ -49,7 +50,7 @@ __device__ int passes_of(const PlanView& plan, SlotAt slot) {
   return passes;
 }
 
-// Of so many passes, the images between them that are kept at a time.
+// How many images between so many passes are kept at a time.
 static __device__ int images_between(int passes) { return min(max(passes - 1, 0), 2); }
 
 // For two rounds: how many images the first one takes, by one block.

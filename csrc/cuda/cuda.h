@@ -8,7 +8,7 @@
 namespace prime {
 
 // Each returns 0 or a cudaError_t, and throws std::invalid_argument for arguments that core/check.h refuses; all
-// pointers but SampleArgs::views are device memory.
+// pointers but SampleArgs::views and ApplyArgs::bad are device memory.
 int sample_cuda(const SampleArgs& args, void* stream);
 int reserve_cuda(int64_t* counter, int64_t images, int64_t* first, void* stream);  // first = counter; counter += images
 int apply_cuda(const ApplyArgs& args, void* workspace, size_t workspace_bytes, void* stream);

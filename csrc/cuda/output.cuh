@@ -9,6 +9,7 @@ namespace prime {
 // How the output is written: pairs of neighboring values where addresses allow it.
 enum class Writing { scalar, planes, pixels };
 
+// The type of a value in memory.
 template <DType kType>
 struct Stored {
   using Value = float;

@@ -28,7 +28,7 @@ struct BeginParams {
 
 // The parameters of slots, a warp each.
 __device__ void make_parameters(const PlanView& plan, const Parameters& parameters, int first_warp) {
-  __shared__ float band_of_warp[kWarps][kPolynomial];
+  __shared__ float shared_of_warp[kWarps][kPolynomial];
   const int64_t at = first_warp + threadIdx.x / 32;
   if (at >= static_cast<int64_t>(plan.chain_count()) * plan.shape.depth) return;
   const int chain_index = static_cast<int>(at / plan.shape.depth), j = static_cast<int>(at % plan.shape.depth),
@@ -36,7 +36,7 @@ __device__ void make_parameters(const PlanView& plan, const Parameters& paramete
   const Row<const int32_t> row = plan.row(chain_index / plan.shape.chains);
   const Slot s = row.slot(chain, j);
   if (!valid(s, plan.shape)) return;
-  const WarpSlot warp_slot{s, row.key(), chain, j, parameters.of(at), band_of_warp[threadIdx.x / 32]};
+  const WarpSlot warp_slot{s, row.key(), chain, j, parameters.of(at), shared_of_warp[threadIdx.x / 32]};
   visit(s.primitive, [&](auto primitive) {
     using Type = decltype(primitive);
     if constexpr (Type::kTable)  // make_table() has these

@@ -44,9 +44,9 @@ __device__ int tabulated(const PlanView& plan, SlotAt slot) {
 struct WarpSlot {
   Slot slot;
   Key key;
-  int chain, j;                // where in the row the slot is
-  float* out;                  // [Parameters::words]
-  float (&band)[kPolynomial];  // shared memory
+  int chain, j;   // where in the row the slot is
+  float* out;     // [Parameters::words]
+  float* shared;  // [kPolynomial] (color.cuh) in shared memory, of this warp
 };
 
 // n normals of a run, by one warp.

@@ -19,8 +19,6 @@ constexpr int kStrip = 2;                          // and of so many at a time w
 constexpr int kThreads = 128;                      // of the kernels that go over pixels
 constexpr int kBegin = 256, kWarps = kBegin / 32;  // of begin_kernel
 constexpr int kK = 16;                             // depth of a tensor-core product
-constexpr int kPolynomial = 21;       // a color band of at most so many frequencies is evaluated as polynomials
-constexpr int kPolynomialWords = 24;  // per channel
 
 constexpr int kTabulated = 127;  // Pass::op
 
@@ -60,7 +58,7 @@ struct alignas(16) Chain {
 // What the slots that a chain begins with make of the 256 values of a byte, by channel.
 using Table = float[3][256];
 
-// One spatial slot of the chunk. Its displacement field is D = S_y B S_x^T (core/primitives.h). Modes are kept in two
+// One spatial slot of the chunk. Its displacement field is D = S_y B S_x^T (core/spatial.h). Modes are kept in two
 // halves, odd frequencies first: sines of odd frequencies are even about the middle of the grid and the others odd, so
 // products are needed for half of the rows only.
 struct alignas(16) Field {

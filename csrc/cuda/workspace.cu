@@ -60,6 +60,7 @@ Workspace lay_out(const ApplyArgs& a, int64_t first_image, int64_t images, int r
   const int64_t chains = w.plan.chain_count(), slots = chains * plan.depth, spatial = plan.max_cut > 0 ? slots : 0;
   const int counters = kPasses + plan.depth - 1;
   Arena arena{static_cast<char*>(base)};
+  // Sines come first, where all chunks of a batch find them; 128 words are a step's, [2][2][32].
   arena.take(w.sines_y.words, int64_t(128) * w.sines_y.tiles * w.sines_y.steps);
   arena.take(w.sines_x.words, int64_t(128) * w.sines_x.tiles * w.sines_x.steps);
   arena.take(w.packed, images * w.shape.pixels);

@@ -33,7 +33,6 @@ _native.require_cpu()
 COMMAND = "prime-dali build-dali-plugin"
 _loaded: Path | None = None
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wno-free-nonheap-object")
-_SOURCES = ("interface.h", "core/*", "bindings/*.h", "bindings/dali/*")  # of the plugin, in csrc; setup.py has them too
 
 
 def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] | list[int]]:
@@ -58,7 +57,7 @@ def plugin_path() -> Path:
     folder = Path(os.environ.get("PRIME_DALI_CACHE") or default)
     digest = hashlib.sha256(" ".join((*_FLAGS, str(_dali_flags()))).encode())
     csrc = _csrc()
-    for source in sorted(file for pattern in _SOURCES for file in csrc.glob(pattern)):
+    for source in sorted(file for pattern in _toolkit.PLUGIN_SOURCES for file in csrc.glob(pattern)):
         digest.update(source.name.encode() + source.read_bytes())
     version = f"dali-{nvidia.dali.__version__}-cuda{nvidia.dali.__cuda_version__}"
     return folder / f"{version}-{digest.hexdigest()[:12]}" / "libprime_dali_plugin.so"

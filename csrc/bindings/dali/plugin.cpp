@@ -24,8 +24,6 @@ DType dtype_of(DALIDataType type, const char* what) {
   }
 }
 
-int64_t size_of(DType type) { return type == DType::u8 ? 1 : type == DType::f16 ? 2 : 4; }
-
 template <class Backend>
 class Augment : public rng::OperatorWithRng<Operator<Backend>> {
  public:
@@ -243,7 +241,7 @@ void Augment<GPUBackend>::run(Workspace& ws) {
   const uint8_t* flips = scratch.ToGPU(ws.stream(), flips_);
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<GPUBackend>(v);
-    const int64_t in_size = size_of(in_type_), out_size = size_of(dtype_of(type_, "dtype"));
+    const int64_t in_size = item_size(in_type_), out_size = item_size(dtype_of(type_, "dtype"));
     const auto step = [&](const void* a, const void* b, int64_t size) {  // in elements; -1: none
       const int64_t bytes = static_cast<const char*>(b) - static_cast<const char*>(a);
       return bytes > 0 && bytes % size == 0 ? bytes / size : -1;
