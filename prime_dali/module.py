@@ -31,7 +31,8 @@ class PRIME(Epochs):
     in workers of a ``DataLoader`` and other processes forked since, in ``DataParallel``, when activation checkpointing
     computes a batch again, and under ``torch.vmap`` and ``torch.func.functionalize``.
 
-    The module also augments in evaluation mode: call it only in the training step.
+    ``train()`` and ``eval()`` change nothing, as for torchvision's transforms: the module augments, and counts, in
+    evaluation mode too. Call it only in the training step, not as a layer of the network.
 
     Examples:
         >>> augment = prime_dali.PRIME("cifar", seed=1, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
