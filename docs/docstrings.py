@@ -8,6 +8,9 @@ from typing import Any
 from griffe import Extension, Object
 
 _ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`[~.]*([^`]+)`")
+# Several names or errors with one text: griffe would take the second name for a type, and the errors for a tuple.
+_NAMES = re.compile(r"(?m)^( *)(\w+(?:, \w+)+):(?= )")
+_ERRORS = re.compile(r"\w*(?:Error|Exception)(?:, \w*(?:Error|Exception))*")
 _TABLE = re.compile(r"^ *(=+)  =+\n(.*?)^ *\1  =+\n(.*?)^ *\1  =+$", re.M | re.S)
 
 
@@ -21,8 +24,18 @@ class Docstrings(Extension):
 
 def _markdown(text: str) -> str:
     text = _ROLE.sub(r"``\1``", text)
+    text = _NAMES.sub(_joined, text)
     text = _TABLE.sub(_table, text)
     return re.sub(r"(?m)^( *)::$", "", text).replace("::\n\n", ":\n\n")
+
+
+def _joined(match: re.Match[str]) -> str:
+    """Names of an entry with no-break spaces between them, and no type; errors as a union."""
+    names = match[2].split(", ")
+    if _ERRORS.fullmatch(match[2]):
+        return f"{match[1]}{' | '.join(names)}:"
+    joined = ",\N{NO-BREAK SPACE}".join(names)
+    return f"{match[1]}{joined} ():"  # without the brackets griffe takes the type of the entry before
 
 
 def _table(match: re.Match[str]) -> str:

@@ -11,8 +11,11 @@ or, as a module, ``prime_dali.PRIME("imagenet", mean=..., std=...)(images)``. to
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments, _native, reference
@@ -20,11 +23,13 @@ from .config import PrimeConfig, as_config, preset
 from .plan import Plan
 
 if TYPE_CHECKING:
+    from . import arrays
+    from . import dali as dali  # public too, but not of `import *`: it needs DALI
     from .module import PRIME
     from .torch_ops import apply
 
 __version__ = "0.1.0"
-__all__ = ["PRIME", "Plan", "PrimeConfig", "apply", "check_pixels", "preset", "reference", "sample"]
+__all__ = ["PRIME", "Plan", "PrimeConfig", "apply", "arrays", "check_pixels", "preset", "reference", "sample"]
 
 
 def sample(
@@ -58,6 +63,13 @@ def sample(
     Raises:
         TypeError, ValueError: An argument is invalid; the message names it, the expected value and the value given.
             NumPy's ints and arrays of shape [] count as ints; bools do not.
+
+    Examples:
+        >>> plan = prime_dali.sample("cifar", np.arange(4), size=32, seed=1, view=("clean", 0))
+        >>> plan
+        Plan(rows=8, views=2, size=(32, 32), chains=3, depth=3, device='cpu', array='numpy')
+        >>> plan[2:] == prime_dali.sample("cifar", np.array([2, 3]), size=32, seed=1, view=("clean", 0))
+        True
     """
     config = as_config(config)
     torch = sys.modules.get("torch")
@@ -84,6 +96,12 @@ def check_pixels(device: int | None = None) -> None:
         TypeError, ValueError: ``device`` is not the number of a GPU.
         ValueError: There were such pixels; the message has their number and range over all calls on that device since
             the last such error. The counts are then reset.
+
+    Examples:
+        >>> prime_dali.check_pixels()  # at the end of an epoch; nothing was wrong
+        >>> prime_dali.check_pixels(device=-1)
+        Traceback (most recent call last):
+        ValueError: device: expected 0 to 1023, got -1
     """
     number = _arguments.gpu_number("device", device)
     for name in ("torch_ops", "arrays"):
@@ -92,15 +110,24 @@ def check_pixels(device: int | None = None) -> None:
             interface.check_pixels(number)
 
 
-_LAZY = {"apply": "torch_ops", "PRIME": "module"}
+_NEED_TORCH = {"apply": "torch_ops", "PRIME": "module"}
 
 
-def __getattr__(name: str) -> Any:
-    import importlib
+def __dir__() -> list[str]:
+    """The public names that can be imported here: ``help(prime_dali)`` and completion import each of them."""
+    torch = find_spec("torch") is not None and Path(__file__).with_name("_torch.abi3.so").exists()
+    dali = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
+    names = [name for name in __all__ if torch or name not in _NEED_TORCH]
+    return sorted([*names, *(["dali"] if dali else []), "__version__"])
 
-    if name in _LAZY:
-        _native.require_torch(f"prime_dali.{name}")
-        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
-    if name in ("arrays", "dali", "random"):
-        return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name in _NEED_TORCH:
+            _native.require_torch(f"prime_dali.{name}")
+            return getattr(importlib.import_module(f".{_NEED_TORCH[name]}", __name__), name)
+        if name in ("arrays", "dali"):
+            return importlib.import_module(f".{name}", __name__)
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])  # Python suggests the nearest name

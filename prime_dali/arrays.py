@@ -12,6 +12,8 @@ from . import _arguments, _arrays, _memory, _native
 from .config import PrimeConfig
 from .plan import Plan
 
+__all__ = ["apply"]
+
 LAYOUTS = ("NCHW", "NHWC")
 _DTYPES = ("uint8", "float16", "bfloat16", "float32")
 
@@ -84,6 +86,13 @@ def apply(
             NaN (0 in uint8), and the error is raised by a later call on that device, once the kernel has run, or by
             :func:`prime_dali.check_pixels`.
         ImportError: A CUDA array without CuPy, or without CUDA in this build.
+
+    Examples:
+        >>> images = np.random.default_rng(0).random((4, 32, 32, 3), np.float32)
+        >>> plan = prime_dali.sample("cifar", np.arange(4), size=32, seed=1)
+        >>> out = prime_dali.arrays.apply(images, plan, layout="NHWC", out_layout="NCHW")
+        >>> out.shape, out.dtype
+        ((4, 3, 32, 32), dtype('float32'))
     """
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")

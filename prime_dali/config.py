@@ -106,6 +106,16 @@ class PrimeConfig:
 
     Raises:
         TypeError, ValueError: A field has the wrong type or range; the message names it.
+
+    Examples:
+        >>> config = prime_dali.PrimeConfig(primitives=("color", "spectral"), mixing="official", alpha=0.5)
+        >>> config.primitives, config.chains
+        (('spectral', 'color'), 3)
+        >>> config.replace(mixing="none").chains
+        1
+        >>> prime_dali.PrimeConfig(alpha=-1)
+        Traceback (most recent call last):
+        ValueError: alpha: expected a finite number >= 0, got -1
     """
 
     primitives: tuple[str, ...] = ("spectral", "spatial", "color")
@@ -261,6 +271,13 @@ def preset(name: str) -> PrimeConfig:
 
     Raises:
         ValueError: Unknown name; the message suggests the nearest one.
+
+    Examples:
+        >>> prime_dali.preset("cifar").spatial_cut_max
+        100
+        >>> prime_dali.preset("cifr")
+        Traceback (most recent call last):
+        ValueError: preset: expected one of 'imagenet', 'cifar', got 'cifr'; did you mean 'cifar'?
     """
     _arguments.one_of("preset", name, _PRESETS)
     return _PRESETS[name]

@@ -31,7 +31,17 @@ class PRIME(Epochs):
     in workers of a ``DataLoader`` and other processes forked since, in ``DataParallel``, when activation checkpointing
     computes a batch again, and under ``torch.vmap`` and ``torch.func.functionalize``.
 
-    The module also augments in evaluation mode: call it only in the training step.
+    ``train()`` and ``eval()`` change nothing, as for torchvision's transforms: the module augments, and counts, in
+    evaluation mode too. Call it only in the training step, not as a layer of the network.
+
+    Examples:
+        >>> augment = prime_dali.PRIME("cifar", seed=1, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+        >>> images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+        >>> out = augment(images, index=torch.arange(4), epoch=0)
+        >>> out.shape, out.dtype
+        (torch.Size([4, 3, 32, 32]), torch.float32)
+        >>> torch.equal(out[2:], augment(images[2:], index=torch.arange(2, 4), epoch=0))
+        True
     """
 
     counter: torch.Tensor

@@ -10,23 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _arguments, _arrays, _memory, random
-from .config import (
-    MAX_CHAINS,
-    MAX_COLOR_CUT,
-    MAX_DEPTH,
-    MAX_FILTER_SIZE,
-    MAX_SPATIAL_CUT,
-    PRIMITIVES,
-    PlanShape,
-    PrimeConfig,
-)
+from . import _arguments, _arrays, _memory, _slots, random
+from ._slots import COLOR, IDENTITY, NAMES, SPATIAL
+from .config import MAX_CHAINS, MAX_COLOR_CUT, MAX_DEPTH, MAX_FILTER_SIZE, MAX_SPATIAL_CUT, PlanShape, PrimeConfig
 from .folding import folded_std
 
-IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
-NAMES = ("identity", *PRIMITIVES)
-MAX_STRENGTH = 1e20  # csrc/core/plan.h
-_MAX_WEIGHT = 1 + 1 / 512  # with the tolerance there
+_MAX_WEIGHT = 1 + 1 / 512  # with the tolerance of csrc/core/plan.h
 _LIMITS = {
     "chains": (1, MAX_CHAINS), "depth": (1, MAX_DEPTH), "filter_size": (1, MAX_FILTER_SIZE),
     "max_cut": (0, MAX_SPATIAL_CUT), "max_band": (0, MAX_COLOR_CUT), "views": (1, _arguments.MAX_VIEWS),
@@ -55,6 +44,13 @@ class Plan:
 
     Raises:
         TypeError, ValueError: A field has the wrong type, dtype, shape or range; the message names it.
+
+    Examples:
+        >>> plan = prime_dali.sample("cifar", np.arange(2), size=32, seed=1, view=("clean", 0))
+        >>> plan.batch, plan.weights.shape, plan.strength.shape
+        (2, (4, 4), (4, 3, 3))
+        >>> plan.strength[plan.batch :] *= 0.5  # the second view half as strong
+        >>> plan.validate()
     """
 
     rows: Any
@@ -151,6 +147,11 @@ class Plan:
         Raises:
             TypeError, ValueError: An unknown primitive, a strength, cut, band or weight outside its range, or sizes
                 that do not fit each other.
+
+        Examples:
+            >>> plan = prime_dali.Plan.build([[[("noise", 0.25), ("color", 0.5, 2, 9)]]], size=(32, 48))
+            >>> print(plan.describe(0))
+            noise σ=0.25, color T=0.25 f=2..9
         """
         seed = _arguments.seed(seed)
         chains = max((len(image) for image in slots), default=1) or 1
@@ -161,7 +162,7 @@ class Plan:
             plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
                 for j, slot in enumerate(chain):
-                    drawn = _checked_slot(f"slots[{r}][{i}][{j}]", slot)
+                    drawn = _slots.checked(f"slots[{r}][{i}][{j}]", slot)
                     plan.primitive[r, i, j], plan.strength[r, i, j], plan.first[r, i, j], plan.last[r, i, j] = drawn
         given = [[0.0] + [1.0 / chains] * chains] * len(slots) if weights is None else weights
         if len(given) != len(slots):
@@ -273,6 +274,11 @@ class Plan:
 
         Raises:
             ValueError: As :meth:`validate`.
+
+        Examples:
+            >>> plan = prime_dali.Plan.build([[[("noise", 0.25)], [("color", 0.5, 2, 9)]]], size=(32, 48))
+            >>> [(slot.primitive, slot.coefficients.shape) for slot in plan.materialize()]
+            [('noise', (3, 32, 48)), ('color', (3, 8))]
         """
         plan = self.numpy()
         plan.validate()
@@ -284,16 +290,35 @@ class Plan:
             slots.append(dataclasses.replace(slot, coefficients=_coefficients(slot, plan)))
         return slots
 
-    def describe(self, row: int) -> str:
-        """One line a chain for people: what was drawn for an augmented image, with the chain's weight."""
-        plan = self.numpy()
-        weights = plan.weights[row]
-        lines = [] if weights[0] == 0 else [f"{weights[0]:.2f} clean"]
-        for i in range(plan.chains):
-            steps = [_describe(plan, row, i, j) for j in range(plan.depth) if plan.primitive[row, i, j] != IDENTITY]
-            share = "" if weights[i + 1] == 1 else f"{weights[i + 1]:.2f} "
-            lines.append(share + (", ".join(steps) or "identity"))
-        return "\n".join(lines)
+    def describe(self, row: int | None = None, *, limit: int = 16) -> str:
+        """One line a chain for people: what was drawn for an augmented image, with the chain's weight.
+
+        Args:
+            row: The row to describe. None: a table of all rows.
+            limit: Rows of the table; a last line says how many more there are.
+
+        Examples:
+            >>> slots = [[[("noise", 0.25)], [("color", 0.5, 2, 9)]], [[("spectral", 2.0), ("spatial", 0.004, 20)]]]
+            >>> plan = prime_dali.Plan.build(slots, size=32, weights=[[0.2, 0.3, 0.5], [0, 1, 0]])
+            >>> print(plan.describe())
+              row  image  view  weight  drawn
+                0      0     0    0.20  clean
+                                  0.30  noise σ=0.25
+                                  0.50  color T=0.25 f=2..9
+                1      1     0    1.00  spectral σ=2.00, spatial c=20 (0.2 px)
+        """
+        if row is None:
+            return _slots.table(self.numpy(), _arguments.integer("limit", limit, 1, 2**31 - 1))
+        return _slots.describe_row(self.numpy(), row)
+
+    def __repr__(self) -> str:
+        """What the plan is for and where it is, without its numbers; :meth:`describe` has those."""
+        module = type(self.rows).__module__.partition(".")[0]
+        device = {"torch": str(getattr(self.rows, "device", "")), "numpy": "cpu"}.get(module, "cuda")
+        return (
+            f"Plan(rows={self.rows.shape[0]}, views={self.views}, size={self.size}, chains={self.chains}, "
+            f"depth={self.depth}, device={device!r}, array={module!r})"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,45 +365,6 @@ def _coefficients(slot: Slot, plan: Plan) -> NDArray[np.float64]:
             count = int(np.count_nonzero(std[a - 1]))  # the modes of a row inside the disc are the first ones
             modes[field, a - 1, :count] = std[a - 1, :count] * normals(count, a * random.RUN, purpose)
     return modes
-
-
-def _checked_slot(at: str, slot: Any) -> tuple[int, float, int, int]:
-    """Primitive, strength, first and last of a slot written by hand; a TypeError or ValueError names it as ``at``."""
-    if not isinstance(slot, (tuple, list)) or len(slot) < 2:
-        raise TypeError(f"{at}: expected (primitive, strength, ...), got {slot!r}")
-    name, strength, *integers = slot
-    if name not in NAMES:
-        raise ValueError(_arguments.unknown(at, name, NAMES))
-    wanted = {"spatial": 1, "color": 2}.get(name, 0)
-    if len(integers) != wanted:
-        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {integers}")
-    first, last = 0, 0
-    if name == "spatial":
-        last = _arguments.integer(f"{at}: cut", integers[0], 2, MAX_SPATIAL_CUT)
-    elif name == "color":
-        last = _arguments.integer(f"{at}: last frequency", integers[1], 1, MAX_COLOR_CUT)
-        first = _arguments.integer(f"{at}: first frequency", integers[0], 1, last)
-    return NAMES.index(name), _arguments.amplitude(f"{at}: strength", strength, MAX_STRENGTH), first, last
-
-
-def _describe(plan: Plan, row: int, i: int, j: int) -> str:
-    strength, last = plan.strength[row, i, j], plan.last[row, i, j]
-    kind = plan.primitive[row, i, j]
-    if kind == SPATIAL:
-        # Typical shift n sqrt(pi T ln c) / 2 (docs/METHOD.md, "Spatial"), n^2 = H W.
-        shift = strength * np.sqrt(np.pi * np.log(last) * plan.size[0] * plan.size[1]) / 2
-        return f"spatial c={last} ({shift:.1f} px)"
-    if kind == COLOR:
-        return f"color T={strength**2:.2g} f={plan.first[row, i, j]}..{last}"
-    if kind in (SPECTRAL, NOISE):
-        return f"{NAMES[kind]} σ={strength:.2f}"
-    numbers = f" {plan.first[row, i, j]}..{last}" if last else ""
-    return f"{primitive_name(kind)} strength={strength:.2g}{numbers}"
-
-
-def primitive_name(number: int) -> str:
-    """The name of a slot's primitive; of one that is not known, as in a plan edited by hand, its number."""
-    return NAMES[number] if 0 <= number < len(NAMES) else f"primitive {number}"
 
 
 def row_words(chains: int, depth: int) -> int:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from . import _arguments, _memory
 from .plan import Plan, Slot
 
+__all__ = ["apply", "apply_slot", "color", "displacement", "noise", "spatial", "spectral"]
+
 Array = NDArray[np.float64]
 
 
@@ -27,6 +29,15 @@ def apply(images: Any, plan: Plan) -> Array:
     Raises:
         TypeError, ValueError: The images are no such array of the plan's batch and size, or further outside of
             [0, 1] than rounding, or no draw could have made the plan (:meth:`Plan.validate`).
+
+    Examples:
+        >>> images = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), np.uint8)
+        >>> plan = prime_dali.sample("cifar", np.arange(2), size=32, seed=1)
+        >>> exact = prime_dali.reference.apply(images, plan)
+        >>> exact.shape, exact.dtype
+        ((2, 3, 32, 32), dtype('float64'))
+        >>> bool(abs(exact - prime_dali.arrays.apply(images, plan) / 255).max() < 0.01)
+        True
     """
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
@@ -57,7 +68,14 @@ def apply(images: Any, plan: Plan) -> Array:
 
 
 def apply_slot(x: Array, slot: Slot) -> Array:
-    """One primitive on one image, float64 ``[3, H, W]`` in [0, 1], clipped to [0, 1]."""
+    """One primitive on one image, float64 ``[3, H, W]`` in [0, 1], clipped to [0, 1].
+
+    Examples:
+        >>> (slot,) = prime_dali.Plan.build([[[("noise", 4.0)]]], size=32).materialize()
+        >>> noisy = prime_dali.reference.apply_slot(np.full((3, 32, 32), 0.5), slot)
+        >>> float(noisy.min()), float(noisy.max())
+        (0.0, 1.0)
+    """
     return np.clip(FUNCTIONS[slot.primitive](x, slot), 0, 1)
 
 
@@ -65,6 +83,12 @@ def spectral(x: Array, slot: Slot) -> Array:
     """``y = x * (delta + w)``: depthwise filter, zero padding (paper, eq. "spectral_domain").
 
     Written as a correlation; the taps are independent and identically distributed, so it is the same law.
+
+    Examples:
+        >>> (slot,) = prime_dali.Plan.build([[[("spectral", 0.0)]]], size=32).materialize()
+        >>> image = np.random.default_rng(0).random((3, 32, 32))
+        >>> np.array_equal(prime_dali.reference.spectral(image, slot), image)  # a filter of standard deviation 0
+        True
     """
     taps = slot.coefficients
     radius = taps.shape[0] // 2
@@ -77,7 +101,14 @@ def spectral(x: Array, slot: Slot) -> Array:
 
 
 def displacement(slot: Slot, height: int, width: int) -> Array:
-    """``(dy, dx)`` in pixels, float64 ``[2, H, W]``: ``sqrt(T) x side x sum B_ab sin(pi a r1) sin(pi b r2)``."""
+    """``(dy, dx)`` in pixels, float64 ``[2, H, W]``: ``sqrt(T) x side x sum B_ab sin(pi a r1) sin(pi b r2)``.
+
+    Examples:
+        >>> (slot,) = prime_dali.Plan.build([[[("spatial", 0.01, 5)]]], size=32).materialize()
+        >>> shifts = prime_dali.reference.displacement(slot, 32, 32)
+        >>> shifts.shape, bool(abs(shifts[:, 0, 0]).max() < 1e-12)  # corners stay
+        ((2, 32, 32), True)
+    """
     rows, columns = slot.coefficients.shape[1:]
     sine_y = np.sin(np.pi * np.outer(np.arange(height), np.arange(1, rows + 1)) / (height - 1))
     sine_x = np.sin(np.pi * np.outer(np.arange(width), np.arange(1, columns + 1)) / (width - 1))
@@ -86,7 +117,14 @@ def displacement(slot: Slot, height: int, width: int) -> Array:
 
 
 def spatial(x: Array, slot: Slot) -> Array:
-    """``y(r) = x(r - d(r))``, bilinear, coordinates clamped to the image (docs/METHOD.md, "Spatial")."""
+    """``y(r) = x(r - d(r))``, bilinear, coordinates clamped to the image (docs/METHOD.md, "Spatial").
+
+    Examples:
+        >>> (slot,) = prime_dali.Plan.build([[[("spatial", 0.01, 5)]]], size=32).materialize()
+        >>> gray = np.full((3, 32, 32), 0.5)
+        >>> np.allclose(prime_dali.reference.spatial(gray, slot), gray)
+        True
+    """
     height, width = x.shape[1:]
     dy, dx = displacement(slot, height, width)
     yy = np.clip(np.arange(height)[:, None] - dy, 0, height - 1)
@@ -100,14 +138,28 @@ def spatial(x: Array, slot: Slot) -> Array:
 
 
 def color(x: Array, slot: Slot) -> Array:
-    """``y = x + sum_f b_f sin(pi f x)`` per channel (paper, eq. "color_transform")."""
+    """``y = x + sum_f b_f sin(pi f x)`` per channel (paper, eq. "color_transform").
+
+    Examples:
+        >>> (slot,) = prime_dali.Plan.build([[[("color", 0.1, 1, 5)]]], size=32).materialize()
+        >>> black = np.zeros((3, 32, 32))
+        >>> np.array_equal(prime_dali.reference.color(black, slot), black)  # sin(0) = 0
+        True
+    """
     frequencies = np.arange(slot.first, slot.last + 1)
     waves = [b[:, None, None] * np.sin(np.pi * f * x) for f, b in zip(frequencies, slot.coefficients.T, strict=True)]
     return x + np.sum(waves, axis=0)
 
 
 def noise(x: Array, slot: Slot) -> Array:
-    """``y = x + e`` (paper, section "PRIME")."""
+    """``y = x + e`` (paper, section "PRIME").
+
+    Examples:
+        >>> (slot,) = prime_dali.Plan.build([[[("noise", 0.1)]]], size=32).materialize()
+        >>> noise = prime_dali.reference.noise(np.zeros((3, 32, 32)), slot)
+        >>> round(float(noise.std()), 2)
+        0.1
+    """
     return x + slot.coefficients
 
 

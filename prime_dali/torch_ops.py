@@ -193,6 +193,13 @@ def apply(
             NaN (0 in uint8), and the error is raised by a later call on that device, once the kernel has run, or by
             :func:`prime_dali.check_pixels`. Compiled code raises the same; the replay of a CUDA graph raises nothing
             itself, but what it meets is raised in these two ways.
+
+    Examples:
+        >>> images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+        >>> plan = prime_dali.sample("cifar", torch.arange(4), size=32, seed=1, view=("clean", 0))
+        >>> out = prime_dali.apply(images, plan)
+        >>> out.shape, out.dtype, torch.equal(out[:4], images)
+        (torch.Size([8, 3, 32, 32]), torch.uint8, True)
     """
     batch, size = as_batch(images)
     single = images.dim() == 3
@@ -260,7 +267,9 @@ def as_batch(images: Any, method: str = "PRIME") -> tuple[torch.Tensor, tuple[in
     check_dtype("images", images.dtype)
     batch = images.unsqueeze(0) if images.dim() == 3 else images
     if batch.dim() != 4 or batch.shape[1] != 3:
-        raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {list(images.shape)}")
+        shape, axes = list(images.shape), {3: ("HWC", (2, 0, 1)), 4: ("NHWC", (0, 3, 1, 2))}.get(images.dim())
+        hint = f", which looks like {axes[0]}: use .permute{axes[1]}" if axes and shape[-1] == 3 else ""
+        raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {shape}{hint}")
     refuse_derivatives(images, method)
     return batch, _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
 

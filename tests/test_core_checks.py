@@ -10,7 +10,7 @@ import pytest
 from conftest import make_images
 
 import prime_dali
-from prime_dali import _arrays, config, plan, preset
+from prime_dali import _arrays, _slots, config, plan, preset
 
 SIZE = (16, 20)
 IMAGES = make_images(2, *SIZE).numpy()
@@ -160,7 +160,7 @@ def test_the_limits_are_those_of_python() -> None:
             continue
         with pytest.raises(ValueError, match="distributions: alpha"):
             _arrays.Sample(**{**sample_arguments(), **drawn(alpha=value)}).cpu()
-    strongest = plan.Plan.build([[[("spectral", plan.MAX_STRENGTH)]]], size=SIZE)
+    strongest = plan.Plan.build([[[("spectral", _slots.MAX_STRENGTH)]]], size=SIZE)
     strongest.strength[:] *= 1.1
     with pytest.raises(ValueError, match="a strength of 0 to 1e"):
         strongest.validate()

@@ -12,8 +12,8 @@ from scipy import stats
 
 import prime_dali
 from prime_dali import PrimeConfig, preset
+from prime_dali._slots import COLOR, IDENTITY, SPATIAL, SPECTRAL
 from prime_dali.folding import folded_std
-from prime_dali.plan import COLOR, IDENTITY, SPATIAL, SPECTRAL
 
 P_MIN = 1e-5
 N = 20_000

@@ -29,7 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 class Batch(NamedTuple):
-    """One batch; N is ``batch_size``, or less in the last batch of ``last_batch="partial"``."""
+    """One batch; N is ``batch_size``, or less in the last batch of ``last_batch="partial"``.
+
+    Examples:
+        >>> from prime_dali.dali import Batch
+        >>> images, labels, indices = Batch(torch.zeros(2, 3, 224, 224), torch.tensor([0, 1]), torch.tensor([5, 7]))
+        >>> indices
+        tensor([5, 7])
+    """
 
     images: torch.Tensor | tuple[torch.Tensor, ...]
     """``[N, 3, H, W]``, or with ``views=3`` a tuple of three: clean, augmented, augmented. Where the pipeline's
@@ -64,6 +71,17 @@ class Loader:
     Raises:
         TypeError, ValueError: A wrong argument.
         ImportError: Without torch.
+
+    Examples:
+        >>> from prime_dali.dali import Execution, Loader, RandomCrop, train_pipeline
+        >>> crop, execution = RandomCrop(32), Execution("cpu")
+        >>> loader = Loader(train_pipeline("train", "cifar", batch_size=2, crop=crop, execution=execution))
+        >>> for images, labels, indices in loader:  # an epoch
+        ...     print(images.shape, labels.dtype)
+        torch.Size([2, 3, 32, 32]) torch.int64
+        torch.Size([2, 3, 32, 32]) torch.int64
+        >>> len(loader), loader.epoch
+        (2, 1)
     """
 
     def __init__(self, pipeline: ImagePipeline, *, on_error: str = "raise") -> None:

@@ -45,6 +45,13 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
 
     Raises:
         TypeError, ValueError: ``config`` is neither.
+
+    Examples:
+        >>> given = prime_dali.dali.arguments("imagenet")
+        >>> given["plan_shape"]  # chains, depth, side of the filter, largest cutoff and band
+        [3, 3, 3, 500, 20]
+        >>> len(given["distributions"])
+        21
     """
     settings = as_config(config)
     return {"distributions": list(settings.distributions()), "plan_shape": list(settings.plan_shape)}
@@ -52,7 +59,12 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
 
 def plugin_path() -> Path:
     """Where the plugin for the installed DALI is, or will be: in ``PRIME_DALI_CACHE``, by default
-    ``~/.cache/prime-dali``, in a folder named after DALI's version, its CUDA, the sources and the flags."""
+    ``~/.cache/prime-dali``, in a folder named after DALI's version, its CUDA, the sources and the flags.
+
+    Examples:
+        >>> prime_dali.dali.plugin_path().name
+        'libprime_dali_plugin.so'
+    """
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prime-dali"
     folder = Path(os.environ.get("PRIME_DALI_CACHE") or default)
     digest = hashlib.sha256(" ".join((*_FLAGS, str(_dali_flags()))).encode())
@@ -121,6 +133,10 @@ def build_plugin(force: bool = False) -> Path:
 
     Raises:
         RuntimeError: No compiler, no headers of the CUDA runtime, or the compiler failed; the message holds its errors.
+
+    Examples:
+        >>> prime_dali.dali.build_plugin() == prime_dali.dali.plugin_path()
+        True
     """
     target = plugin_path()
     if not force and fault(target) is None:
@@ -142,6 +158,12 @@ def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
         RuntimeError: It cannot be built, or another one has been loaded.
         FileNotFoundError: There is nothing at ``path``.
         ImportError: It was built for another DALI or another version of this package.
+
+    Examples:
+        >>> from nvidia.dali import fn
+        >>> prime_dali.dali.load_plugin()
+        >>> fn.prime.augment.__name__
+        'augment'
     """
     global _loaded
     if path is None and _loaded is not None:

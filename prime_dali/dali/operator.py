@@ -88,6 +88,17 @@ def prime(
             GPU, which nobody waits for: in one of the next batches; till then they are NaN (0 in uint8).
         ImportError: GPU images without CuPy (``cupy``), or without CUDA in this build.
         RuntimeError: The plugin does not compile (``native``).
+
+    Examples:
+        >>> from nvidia.dali import fn, pipeline_def
+        >>> @pipeline_def(batch_size=4, num_threads=1, device_id=None)
+        ... def augmented():
+        ...     jpegs, labels = fn.readers.file(file_root="train")
+        ...     images = fn.resize(fn.decoders.image(jpegs), size=(32, 32))
+        ...     return prime_dali.dali.prime(images, "cifar", seed=1, out_layout="CHW"), labels
+        >>> images, labels = augmented().run()
+        >>> images.as_tensor().shape()
+        [4, 3, 32, 32]
     """
     nodes = _nodes(images, index, epoch, flip, _arguments.seed(seed))
     means, stds = _arguments.channels(mean, std)

@@ -51,6 +51,12 @@ class ImagePipeline(Pipeline):
         views: 1 or 3.
         out_layout: ``"CHW"`` or ``"HWC"``.
         data: The files and their order, or None with a source of one's own.
+
+    Examples:
+        >>> from prime_dali.dali import Execution, train_pipeline
+        >>> pipeline = train_pipeline("train", "imagenet", batch_size=2, execution=Execution("cpu"))
+        >>> pipeline.batches, pipeline.views, pipeline.out_layout
+        (2, 1, 'CHW')
     """
 
     def __init__(self, definition: Definition, start: int = 0, checkpoint: bytes | None = None) -> None:
@@ -101,6 +107,14 @@ def train_pipeline(
     Raises:
         TypeError, ValueError: A wrong argument, a folder without classes or a class without images.
         RuntimeError: ``execution`` asks for a GPU and none can be used.
+
+    Examples:
+        >>> from prime_dali.dali import Augmentation, Execution, RandomCrop, train_pipeline
+        >>> prime, crop, execution = Augmentation("cifar", views=3), RandomCrop(32), Execution("cpu")
+        >>> pipeline = train_pipeline("train", prime, batch_size=2, seed=1, crop=crop, execution=execution)
+        >>> clean, first, second, labels, numbers = pipeline.run()
+        >>> first.as_tensor().shape()
+        [2, 3, 32, 32]
     """
     data, augmentation = settings.reader(data), settings.augmentation(prime)
     crop = settings.group("crop", crop, RandomCrop)
@@ -145,6 +159,13 @@ def val_pipeline(
 
     Raises:
         TypeError, ValueError, RuntimeError: As for :func:`train_pipeline`.
+
+    Examples:
+        >>> from prime_dali.dali import CenterCrop, Execution, val_pipeline
+        >>> pipeline = val_pipeline("val", batch_size=2, crop=CenterCrop(32, resize=36), execution=Execution("cpu"))
+        >>> images, labels, numbers = pipeline.run()
+        >>> images.as_tensor().shape(), np.array(numbers.as_tensor()).ravel().tolist()
+        ([2, 3, 32, 32], [0, 1])
     """
     data, crop = settings.reader(data), settings.group("crop", crop, CenterCrop)
     frame = _Frame(data, _sampling(data, batch_size, 0, training=False), output, execution, False)

@@ -75,6 +75,13 @@ class Reader(_Shared):
 
     Raises:
         TypeError, ValueError: A wrong field; the message names it.
+
+    Examples:
+        >>> prime_dali.dali.Reader("train", last_batch="partial", shard_id=0, num_shards=2).shard()
+        (0, 2)
+        >>> prime_dali.dali.Reader("train", files=["train/cat/0.jpg"], labels=[0])
+        Traceback (most recent call last):
+        ValueError: folder: expected either folder or files, got both
     """
 
     folder: str | os.PathLike[str] | None = None
@@ -130,6 +137,16 @@ class Source(_Shared):
 
     Raises:
         TypeError, ValueError: A wrong field; the message names it.
+
+    Examples:
+        >>> from nvidia.dali import fn
+        >>> def images():
+        ...     jpegs, labels = fn.readers.file(file_root="val", name="reader")
+        ...     return jpegs, labels, None
+        >>> data = prime_dali.dali.Source(images, num_images=4)
+        >>> execution = prime_dali.dali.Execution("cpu")
+        >>> prime_dali.dali.val_pipeline(data, batch_size=2, execution=execution).batches
+        2
     """
 
     function: Callable[[], tuple[DataNode, DataNode, DataNode | None]]
@@ -157,6 +174,10 @@ class Augmentation:
 
     Raises:
         TypeError, ValueError: A wrong field; the message names it.
+
+    Examples:
+        >>> prime_dali.dali.Augmentation("cifar", views=3).config.spatial_cut_max
+        100
     """
 
     config: PrimeConfig | str | None = "imagenet"
@@ -183,6 +204,10 @@ class RandomCrop:
 
     Raises:
         TypeError, ValueError: A wrong field; the message names it.
+
+    Examples:
+        >>> prime_dali.dali.RandomCrop(176, area=(0.35, 1))
+        RandomCrop(size=(176, 176), area=(0.35, 1.0), ratio=(0.75, 1.3333333333333333), flip=0.5)
     """
 
     size: int | Sequence[int] = (224, 224)
@@ -210,6 +235,13 @@ class CenterCrop:
 
     Raises:
         TypeError, ValueError: A wrong field; the message names it.
+
+    Examples:
+        >>> prime_dali.dali.CenterCrop(224, resize=232)
+        CenterCrop(size=(224, 224), resize=232)
+        >>> prime_dali.dali.CenterCrop(224, resize=200)
+        Traceback (most recent call last):
+        ValueError: resize: expected 224 to 4096, got 200
     """
 
     size: int | Sequence[int] = (224, 224)
@@ -232,6 +264,14 @@ class Output:
 
     Raises:
         TypeError, ValueError: A wrong field; the message names it.
+
+    Examples:
+        >>> from nvidia.dali import types
+        >>> prime_dali.dali.Output(mean=None, std=None, dtype=types.UINT8, layout="HWC").layout
+        'HWC'
+        >>> prime_dali.dali.Output(dtype=types.UINT8)
+        Traceback (most recent call last):
+        ValueError: dtype: expected FLOAT or FLOAT16 with mean and std, got UINT8
     """
 
     mean: Sequence[float] | None = IMAGENET_MEAN
@@ -261,6 +301,10 @@ class Execution:
 
     Raises:
         TypeError, ValueError: A wrong field; the message names it.
+
+    Examples:
+        >>> prime_dali.dali.Execution("cpu", num_threads=4).threads()
+        4
     """
 
     device: str = "auto"

@@ -1,0 +1,85 @@
+"""The slots of a plan: numbers and names of primitives, slots written by hand, and what was drawn in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from . import _arguments
+from .config import MAX_COLOR_CUT, MAX_SPATIAL_CUT, PRIMITIVES
+
+IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
+NAMES = ("identity", *PRIMITIVES)
+MAX_STRENGTH = 1e20  # csrc/core/plan.h
+
+
+def primitive_name(number: int) -> str:
+    """The name of a slot's primitive; of one that is not known, as in a plan edited by hand, its number."""
+    return NAMES[number] if 0 <= number < len(NAMES) else f"primitive {number}"
+
+
+def checked(at: str, slot: Any) -> tuple[int, float, int, int]:
+    """Primitive, strength, first and last of a slot written by hand; a TypeError or ValueError names it as ``at``."""
+    if not isinstance(slot, (tuple, list)) or len(slot) < 2:
+        raise TypeError(f"{at}: expected (primitive, strength, ...), got {slot!r}")
+    name, strength, *integers = slot
+    if name not in NAMES:
+        raise ValueError(_arguments.unknown(at, name, NAMES))
+    wanted = {"spatial": 1, "color": 2}.get(name, 0)
+    if len(integers) != wanted:
+        raise ValueError(f"{at}: expected {wanted} integers after the strength, got {integers}")
+    first, last = 0, 0
+    if name == "spatial":
+        last = _arguments.integer(f"{at}: cut", integers[0], 2, MAX_SPATIAL_CUT)
+    elif name == "color":
+        last = _arguments.integer(f"{at}: last frequency", integers[1], 1, MAX_COLOR_CUT)
+        first = _arguments.integer(f"{at}: first frequency", integers[0], 1, last)
+    return NAMES.index(name), _arguments.amplitude(f"{at}: strength", strength, MAX_STRENGTH), first, last
+
+
+def describe_row(plan: Any, row: int) -> str:
+    """One line per chain of one row of a NumPy plan, with the chain's weight unless that is 1."""
+    (clean, _), *chains = _weighted(plan, row)
+    lines = [] if clean == 0 else [f"{clean:.2f} clean"]
+    return "\n".join(lines + [text if weight == 1 else f"{weight:.2f} {text}" for weight, text in chains])
+
+
+def table(plan: Any, limit: int) -> str:
+    """The first ``limit`` rows of a NumPy plan, with a line for each chain that has a weight."""
+    rows = plan.rows.shape[0]
+    lines = [f"{'row':>5}  {'image':>5}  {'view':>4}  {'weight':>6}  drawn"]
+    for row in range(min(rows, limit)):
+        place = f"{row:>5}  {row % plan.batch:>5}  {row // plan.batch:>4}"
+        for weight, text in _weighted(plan, row):
+            if weight != 0:
+                lines.append(f"{place:<18}  {weight:>6.2f}  {text}")
+                place = ""
+    if rows > limit:
+        lines.append(f"... and {rows - limit} more rows: describe(limit={rows}) shows all, describe(row) one")
+    return "\n".join(lines)
+
+
+def _weighted(plan: Any, row: int) -> Iterator[tuple[float, str]]:
+    """Weight and steps of the clean image and of each chain."""
+    weights = plan.weights[row]
+    yield weights[0], "clean"
+    for i in range(plan.chains):
+        steps = [_describe(plan, row, i, j) for j in range(plan.depth) if plan.primitive[row, i, j] != IDENTITY]
+        yield weights[i + 1], ", ".join(steps) or "identity"
+
+
+def _describe(plan: Any, row: int, i: int, j: int) -> str:
+    strength, last = plan.strength[row, i, j], plan.last[row, i, j]
+    kind = plan.primitive[row, i, j]
+    if kind == SPATIAL:
+        # Typical shift n sqrt(pi T ln c) / 2 (docs/METHOD.md, "Spatial"), n^2 = H W.
+        shift = strength * np.sqrt(np.pi * np.log(last) * plan.size[0] * plan.size[1]) / 2
+        return f"spatial c={last} ({shift:.1f} px)"
+    if kind == COLOR:
+        return f"color T={strength**2:.2g} f={plan.first[row, i, j]}..{last}"
+    if kind in (SPECTRAL, NOISE):
+        return f"{NAMES[kind]} σ={strength:.2f}"
+    numbers = f" {plan.first[row, i, j]}..{last}" if last else ""
+    return f"{primitive_name(kind)} strength={strength:.2g}{numbers}"
