@@ -30,6 +30,13 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 _PACKAGE = str(Path(__file__).parent)
 
 
+class Renamed(argparse.Action):
+    """An option of earlier versions: an error that says what it is called now (``const``)."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.error(f"{'/'.join(self.option_strings)}: is called {self.const} now")
+
+
 class Formatter(argparse.HelpFormatter):
     """Shows defaults in one format, and none if there is nothing to show.
 
@@ -105,7 +112,8 @@ class Parser(argparse.ArgumentParser):
         return word.partition("=")[0] not in self._option_string_actions
 
     def _hint(self, option: str) -> str:
-        near = _arguments.nearest(option, self._option_string_actions)
+        shown = [name for name, action in self._option_string_actions.items() if action.help is not argparse.SUPPRESS]
+        near = _arguments.nearest(option, shown)
         return f"; did you mean {near}?" if near else ""
 
     # argparse calls these for every value.
