@@ -5,7 +5,7 @@
     python benchmarks/agreement.py --device cuda --json benchmarks/results/agreement.json
     python benchmarks/agreement.py --preset cifar --depth 3 --images 4   # without a GPU
 
-Plans are the same to the bit on both, or this fails. Without ``--device cuda`` the CUDA sources are compiled for the
+Plans must be bit-identical on both, or this fails. Without ``--device cuda`` the CUDA sources are compiled for the
 CPU (tests/cuda_on_cpu), where they round as on a GPU. Images are uint8, or floats that no byte holds, as of a decoder
 that resizes. A pixel is off where one of its channels differs by more than 2/255. Exit status: 0; 1 if plans differ; 2
 for a bad argument.

@@ -53,14 +53,14 @@ def natural_images(count: int, size: int, device: str) -> torch.Tensor:
     return images.to(device)
 
 
-def time_cpu(call: Call, seconds: float, least: int = 1) -> tuple[int, float]:
-    """Call until ``seconds`` have passed, ``least`` times at least: calls and seconds."""
+def time_cpu(call: Call, seconds: float, minimum: int = 1) -> tuple[int, float]:
+    """Call until ``seconds`` have passed, at least ``minimum`` times: calls and seconds."""
     calls, start = 0, time.perf_counter()
     while True:
         call()
         calls += 1
         passed = time.perf_counter() - start
-        if passed >= seconds and calls >= least:
+        if passed >= seconds and calls >= minimum:
             return calls, passed
 
 
@@ -192,7 +192,7 @@ class Rates:
 
 def take_turns(candidates: Mapping[str, Callable[[], Callable[[], float]]], rounds: int) -> list[Rates]:
     """Start every candidate, which builds and warms it up and gives what measures a round in images per second; then
-    let them take turns. One that fails to start says why, and the others go on."""
+    let them take turns. One that fails to start says why, and the others continue."""
     results, ready = [], {}
     for name, start in candidates.items():
         print(f"warming up {name} ...", file=sys.stderr, flush=True)

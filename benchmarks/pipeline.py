@@ -1,4 +1,4 @@
-"""Images per second of DALI pipelines that decode photographs, crop, augment and normalise: what PRIME costs in them.
+"""Images per second of DALI pipelines that decode photographs, crop, augment and normalize: what PRIME costs in them.
 
 ::
 
@@ -49,9 +49,9 @@ except ImportError as error:
 
 PEERS = ("trivial", "auto", "official")
 NOTES = {
-    "plain": "decode, random crop to the size, normalise: float16 (cuda) or float32 (cpu), CHW; the others do this too",
+    "plain": "decode, random crop to the size, normalize: float16 (cuda) or float32 (cpu), CHW; the others do this too",
     "copy": "plain, and one more fn.copy of the cropped images",
-    "native": "prime_dali.dali.prime(mode='native'), which normalises as well",
+    "native": "prime_dali.dali.prime(mode='native'), which normalizes as well",
     "cupy": "mode='cupy': fn.python_function with CuPy, or with NumPy on the CPU",
     "dlpack": "mode='dlpack': fn.dl_tensor_python_function with torch",
     "torch": "mode='torch': fn.torch_python_function",
@@ -66,11 +66,11 @@ Augment = Callable[[Any], Any]  # of cropped uint8 HWC images
 
 
 def candidates(options: argparse.Namespace, official: torch.nn.Module | None) -> dict[str, Augment]:
-    """By name, what happens to the cropped images; normalised at the end."""
+    """By name, what happens to the cropped images; normalized at the end."""
     cuda = options.device == "cuda"
     dtype = types.FLOAT16 if cuda else types.FLOAT
 
-    def normalise(images: Any) -> Any:
+    def normalize(images: Any) -> Any:
         mean, std = ([255 * v for v in values] for values in (MEAN, STD))
         return fn.crop_mirror_normalize(images, mean=mean, std=std, dtype=dtype, output_layout="CHW")
 
@@ -92,15 +92,15 @@ def candidates(options: argparse.Namespace, official: torch.nn.Module | None) ->
             images, function=augment, batch_processing=True, device="gpu", output_layouts="CHW"
         )
 
-    found: dict[str, Augment] = {"plain": normalise, "copy": lambda images: normalise(fn.copy(images))}
+    found: dict[str, Augment] = {"plain": normalize, "copy": lambda images: normalize(fn.copy(images))}
     for mode in ("native", "cupy", "dlpack", *(["torch"] if cuda else [])):
         found[mode] = prime(mode, 1)
         found[f"{mode} x 3"] = prime(mode, 3)
     if "trivial" in options.peers:
-        found["trivial"] = lambda images: normalise(trivial_augment.trivial_augment_wide(images))
+        found["trivial"] = lambda images: normalize(trivial_augment.trivial_augment_wide(images))
     if "auto" in options.peers:
         shape = [options.size, options.size]
-        found["auto"] = lambda images: normalise(auto_augment.auto_augment_image_net(images, shape=shape))
+        found["auto"] = lambda images: normalize(auto_augment.auto_augment_image_net(images, shape=shape))
     if official is not None:
         found["official"] = authors
     return found
@@ -162,7 +162,7 @@ def parser() -> argparse.ArgumentParser:
     add = p.add_argument
     add("--pipeline", type=Path, required=True, metavar="FOLDER", help="class folders of photographs")
     add("--size", type=number(int, 8, 4096), default=224, metavar="PIXELS", help="of the crops (default: %(default)s)")
-    add("--batch", type=number(int, 1, 2**20), default=256, metavar="N", help="images a batch (default: %(default)s)")
+    add("--batch", type=number(int, 1, 2**20), default=256, metavar="N", help="images per batch (default: %(default)s)")
     add("--decoded", action="store_true", help="take decoded images from DALI's cache (cuda)")
     add("--cache", type=number(int, 1, 2**20), default=8192, metavar="MB", help="of --decoded (default: %(default)s)")
     add("--repeats", type=number(int, 1, 1000), default=5, metavar="R", help="rounds (default: %(default)s)")
@@ -189,7 +189,7 @@ def main(argv: list[str] | None = None) -> int:
     print_head(facts, NOTES, NOTES.keys() - set(PEERS) | set(options.peers))
     starts = {name: partial(start, augment, options) for name, augment in candidates(options, official).items()}
     results = take_turns(starts, options.repeats)
-    how = "decoded beforehand" if options.decoded else "decoded"
+    how = "decoded in advance" if options.decoded else "decoded"
     head = f"{options.size} x {options.size}, batch {options.batch}, {options.threads or 2} threads, {how}"
     return show_rates(results, head, facts, options)
 

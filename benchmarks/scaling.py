@@ -5,7 +5,7 @@
     python benchmarks/scaling.py --device cuda --processes 1 2 --batch 128 -- --recipe cifar10 --data CIFAR
     python benchmarks/scaling.py --device cuda --processes 1 4 8 --batch 256 -- --recipe imagenet --data FOLDER
 
-Each number of processes is a run of its own under torchrun, with ``--batch`` images a process and what follows ``--``
+Each number of processes is a run of its own under torchrun, with ``--batch`` images per process and what follows ``--``
 as further settings. Rates are medians over the lines of its log but the first, when compilers were at work. Efficiency
 is the rate over that of the first number of processes, each per process. Exit status: 0; 1 if a run failed (its last
 lines say how); 2 for a bad argument.
@@ -33,7 +33,7 @@ def measure(processes: int, options: argparse.Namespace) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}",
-            "-m", "prime_dali.cli", "train", "--out", folder, "--device", options.device,
+            "-m", "prime_dali", "train", "--out", folder, "--device", options.device,
             "--batch", str(processes * options.batch), "--epochs", "1", "--limit-steps", str(options.steps),
             "--log-every", str(max(options.steps // PARTS, 1)), *options.settings,
         ]  # fmt: skip
@@ -53,7 +53,13 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = p.add_argument
     add("--processes", type=number(int, 1, 1024), nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
-    add("--batch", type=number(int, 1, 2**20), default=128, metavar="N", help="images a process (default: %(default)s)")
+    add(
+        "--batch",
+        type=number(int, 1, 2**20),
+        default=128,
+        metavar="N",
+        help="images per process (default: %(default)s)",
+    )
     add("--steps", type=number(int, PARTS, 10**6), default=400, metavar="S", help="of each run (default: %(default)s)")
     add("settings", nargs="*", help="of prime-dali train, after --: --recipe and --data at least")
     add_shared(p, ())
@@ -67,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     check_shared(p, options, ())
     if options.device == "cuda" and max(options.processes) > torch.cuda.device_count():
         p.error(
-            f"argument --processes: expected at most one a GPU, {torch.cuda.device_count()}, got {options.processes}"
+            f"argument --processes: expected at most one per GPU, {torch.cuda.device_count()}, got {options.processes}"
         )
     results = []
     for processes in options.processes:

@@ -141,7 +141,7 @@ def candidates(
         source = torch.empty(images.numel() * 3 // 2, dtype=torch.uint8, device=images.device).random_()
         target = torch.empty_like(source)
         yield "copy", lambda: [target.copy_(source)][1:]  # hands nothing over: its output is no growth of memory
-    # These two draw once a call, so only image by image does each image get a draw of its own, as in a data set.
+    # These two draw once per call, so only image by image does each image get a draw of its own, as in a data set.
     if "augmix" in options.peers:
         yield "augmix", one_by_one(v2.AugMix(), images)
     if "trivial" in options.peers:
@@ -152,12 +152,12 @@ def candidates(
 
 
 def one_by_one(transform: torch.nn.Module, images: torch.Tensor) -> Call:
-    """A call that gives each image a call of its own."""
+    """A call that calls the function once per image."""
     return lambda: [transform(image) for image in images]
 
 
 def how_often(per_call: float, repeats: int, seconds: float) -> tuple[int, int]:
-    """``(repeats, least calls in each)``: fewer repeats where a call takes longer than a repeat should."""
+    """``(repeats, minimum calls in each)``: fewer repeats where a call takes longer than a repeat should."""
     count = min(repeats, max(MIN_CALLS, math.ceil(repeats * seconds / per_call)))
     return count, math.ceil(MIN_CALLS / count)
 
@@ -187,7 +187,7 @@ def measure_cuda(call: Call, batch: int, repeats: int, seconds: float) -> dict[s
     if calls > 1:  # waiting after each call made it look slower than it is in a row
         passed = time_cuda(call, calls)
     count, least = how_often(passed / calls, repeats, seconds)
-    # Settled beforehand: calls return before the device is done, so a clock on the host cannot tell when to stop.
+    # Decided in advance: calls return before the device is done, so a clock on the host cannot tell when to stop.
     calls = max(least, math.ceil(seconds * calls / passed))
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -202,7 +202,7 @@ def measure_cuda(call: Call, batch: int, repeats: int, seconds: float) -> dict[s
 
 
 def measure(name: str, call: Call, images: torch.Tensor, options: argparse.Namespace) -> Result:
-    """Time a candidate. Where a peer fails, out of memory for instance, its result says so and the others go on."""
+    """Time a candidate. Where a peer fails, out of memory for instance, its result says so and the others continue."""
     batch, size = len(images), images.shape[-1]
     print(f"measuring {name}, {size} x {size}, batch {batch} ...", file=sys.stderr, flush=True)
     torch.manual_seed(SEED)

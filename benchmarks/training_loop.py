@@ -46,7 +46,7 @@ CLASSES = 1000
 SETTLE = 4  # steps of a round before the clock starts: some batches were made ahead while the others had their turns
 MODES = ("native", "cupy", "dlpack")
 NOTES = {
-    "without": "config=None: decode, crop, flip, normalise",
+    "without": "config=None: decode, crop, flip, normalize",
     **{mode: f"the same with PRIME, mode={mode!r}" for mode in MODES},
 }
 
@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     add("folder", type=Path, help="class folders of photographs")
     add("--model", choices=("resnet18", "resnet50"), default="resnet50", help="of torchvision (default: %(default)s)")
     add("--size", type=number(int, 32, 4096), default=224, metavar="PIXELS", help="of the crops (default: %(default)s)")
-    add("--batch", type=number(int, 2, 2**20), default=256, metavar="N", help="images a step (default: %(default)s)")
+    add("--batch", type=number(int, 2, 2**20), default=256, metavar="N", help="images per step (default: %(default)s)")
     add("--steps", type=number(int, 1, 10**6), default=40, metavar="S", help="a round (default: %(default)s)")
     add("--rounds", type=number(int, 1, 1000), default=5, metavar="R", help="of all candidates (default: %(default)s)")
     add("--warmup", type=number(int, 1, 10**6), default=10, metavar="S", help="steps before (default: %(default)s)")

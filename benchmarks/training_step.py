@@ -56,11 +56,11 @@ CLASSES = 1000
 Forward = Callable[[torch.Tensor], torch.Tensor]
 PEERS = ("official", "augmix")
 NOTES = {
-    "plain": "normalises the images, uint8 to bfloat16, in the compiled function; with --views 3, each three times",
-    "prime": "prime_dali.PRIME in the compiled function: draws, augments, normalises; uint8 in, bfloat16 out",
+    "plain": "normalizes the images, uint8 to bfloat16, in the compiled function; with --views 3, each three times",
+    "prime": "prime_dali.PRIME in the compiled function: draws, augments, normalizes; uint8 in, bfloat16 out",
     "prime-eager": "the same, called before the compiled network",
     "official": "the authors' code and configuration, called before the compiled network; float32 in [0, 1] in",
-    "augmix": "torchvision v2.AugMix(), image by image because it draws once a call, called before plain",
+    "augmix": "torchvision v2.AugMix(), image by image because it draws once per call, called before plain",
     "1 view": "prime_dali.PRIME by itself, without a network",
     "3 views": "the same with views=3: clean, augmented, augmented",
 }
@@ -157,7 +157,7 @@ def peak(call: Call, device: str) -> int:
 
 
 def measure(calls: dict[str, Call], batch: int, options: argparse.Namespace) -> list[Result]:
-    """Time all candidates. Where a peer fails, out of memory for instance, its result says so and the others go on."""
+    """Time all candidates. Where a peer fails, out of memory for instance, its result says so; the others continue."""
     peaks, errors = {}, {}
     for name, call in calls.items():
         print(f"warming up {name}, batch {batch} ...", file=sys.stderr, flush=True)
@@ -207,7 +207,7 @@ def parser() -> argparse.ArgumentParser:
     add("--model", choices=("resnet18", "resnet50"), default="resnet50", help="of torchvision (default: %(default)s)")
     size = "side of the square images (default: %(default)s)"
     add("--size", type=number(int, 32, 4096), default=224, metavar="PIXELS", help=size)
-    batch = "images a step (default: 128 256)"
+    batch = "images per step (default: 128 256)"
     add("--batch", type=number(int, 2, 2**20), nargs="+", default=[128, 256], metavar="N", help=batch)
     views = (
         "3: with the Jensen-Shannon loss of clean, augmented, augmented, so the network gets 3 N images (default: 1)"

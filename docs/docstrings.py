@@ -39,7 +39,7 @@ def _joined(match: re.Match[str]) -> str:
 
 
 def _table(match: re.Match[str]) -> str:
-    """A simple table of two columns; a line without a first cell goes on with the row above."""
+    """A simple table of two columns; a line without a first cell continues the row above."""
     width = len(match[1]) + 2
     rows: list[list[str]] = []
     for line in (match[2] + match[3]).splitlines():

@@ -29,7 +29,7 @@ def parse(description: str | None, argv: Sequence[str] | None) -> argparse.Names
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=image_folder, help="holds one folder of images for each class")
     parser.add_argument("--epochs", type=positive, default=90, help="passes over the folder (default: %(default)s)")
-    parser.add_argument("--batch", type=positive, default=256, help="images a step (default: %(default)s)")
+    parser.add_argument("--batch", type=positive, default=256, help="images per step (default: %(default)s)")
     parser.add_argument("--size", type=positive, default=224, help="side of the crops (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=8, help="processes that decode (default: %(default)s)")
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -4,7 +4,7 @@
 
 The loader can be FFCV's (``ToTensor``, ``ToDevice``, ``ToTorchImage``: uint8 on the GPU) or timm's ``create_loader``
 with ``mean=(0, 0, 0), std=(1, 1, 1)`` (floats in [0, 1] on the GPU); here it is torchvision's. They give no numbers
-of the images, so PRIME counts; save its ``state_dict`` with the network's to go on where a run stopped.
+of the images, so PRIME counts; save its ``state_dict`` with the network's to resume a run.
 """
 
 from __future__ import annotations

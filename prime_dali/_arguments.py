@@ -1,4 +1,4 @@
-"""Checks of arguments. Every message names the argument, what was expected and what came."""
+"""Checks of arguments. Every message names the argument, what was expected and what was given."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
-PIXEL_TOLERANCE = 1 / 512  # floats off [0, 1] by so much are rounding; kPixelTolerance of csrc/core/image.h is the same
+PIXEL_TOLERANCE = 1 / 512  # floats this far outside [0, 1] count as rounding; kPixelTolerance in csrc/core/image.h
 MAX_VIEWS = 16
 CLEAN = "clean"
 
 
-_SYNONYMS = {"gpu": "cuda", "cuda": "gpu"}  # torch and DALI call the same thing so
+_SYNONYMS = {"gpu": "cuda", "cuda": "gpu"}  # torch's and DALI's names of the same thing
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that ``name`` may have been meant for, if there is one."""
+    """The name of ``known`` that ``name`` is probably a misspelling of, if there is one."""
     known = list(known)
     other = _SYNONYMS.get(str(name))
     return other if other in known else next(iter(difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)), None)
@@ -46,7 +46,7 @@ def one_of(argument: str, value: Any, known: Collection[str]) -> None:
 
 def integer(argument: str, value: Any, low: int, high: int) -> int:
     """``value`` as an int in ``[low, high]``; TypeError or ValueError otherwise. NumPy's integers and integer arrays of
-    shape [] are ints too; a bool is not. A symbolic int of torch stays one."""
+    shape [] count as ints; a bool does not. A symbolic int of torch is returned as it is."""
     number = _index(value)
     if number is None:
         raise TypeError(f"{argument}: expected an int, got {type(value).__name__} ({value!r})")
@@ -64,7 +64,7 @@ def _index(value: Any) -> Any:
         return value
     if getattr(value, "ndim", 0) != 0 or "bool" in str(getattr(value, "dtype", "")):
         return None
-    if not hasattr(value, "__index__"):  # before torch 2.12 a compiler does not catch what operator.index() raises
+    if not hasattr(value, "__index__"):  # before torch 2.12 torch.compile does not catch the error of operator.index()
         return None
     try:
         return operator.index(value)
@@ -85,27 +85,27 @@ def amplitude(argument: str, value: Any, high: float = math.inf) -> float:
 
 
 def _float(value: Any) -> float | None:
-    """The real number that ``value`` is, or None: text, bools and complex numbers are none."""
+    """The real number that ``value`` is, or None: text, bools and complex numbers are not."""
     if isinstance(value, float):
-        return float(value)  # of a subclass too, NumPy's
+        return float(value)  # also of a subclass, such as NumPy's
     if isinstance(value, (bool, str)) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
         return None
     if any(kind in str(getattr(value, "dtype", "")) for kind in ("bool", "complex")):
         return None
     try:
         return float(value)
-    except OverflowError:  # an int that float64 does not hold
+    except OverflowError:  # an int that is too large for float64
         return math.inf
 
 
 def interval(argument: str, value: Any, high: float) -> tuple[float, float]:
     """``value`` as ``(low, up)`` with ``0 < low <= up <= high``; TypeError or ValueError otherwise."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError(f"{argument}: expected (least, greatest), got {value!r}")
+        raise TypeError(f"{argument}: expected (minimum, maximum), got {value!r}")
     low, up = (amplitude(argument, v) for v in value)
     if not 0 < low <= up <= high:
         limit = "" if math.isinf(high) else f" <= {high:g}"
-        raise ValueError(f"{argument}: expected 0 < least <= greatest{limit}, got {value!r}")
+        raise ValueError(f"{argument}: expected 0 < minimum <= maximum{limit}, got {value!r}")
     return low, up
 
 
@@ -123,8 +123,8 @@ def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float,
 
 
 def image_size(argument: str, size: Any) -> tuple[int, int]:
-    """``(height, width)`` as ints, each 8 to 4096 pixels, of a pair (a tuple, a list, torch.Size, an array) or of an
-    int, a square's side; TypeError or ValueError otherwise."""
+    """``(height, width)`` as ints, each 8 to 4096 pixels, from a pair (a tuple, a list, torch.Size, an array) or from
+    an int, the side of a square; TypeError or ValueError otherwise."""
     if _index(size) is not None:
         side = integer(argument, size, MIN_SIDE, MAX_SIDE)
         return side, side
@@ -144,7 +144,7 @@ def odd(argument: str, value: Any, high: int) -> int:
 
 
 def layouts(layout: str, out_layout: str | None, known: Collection[str]) -> str:
-    """The layout of the output: ``out_layout``, or ``layout`` where it is None; ValueError for an unknown one."""
+    """The layout of the output: ``out_layout``, or ``layout`` if that is None; ValueError for an unknown one."""
     one_of("layout", layout, known)
     if out_layout is None:
         return layout
@@ -153,7 +153,7 @@ def layouts(layout: str, out_layout: str | None, known: Collection[str]) -> str:
 
 
 def pixel_range(argument: str, low: float, high: float) -> None:
-    """ValueError unless pixels from ``low`` to ``high`` are in [0, 1], but for rounding; NaN is not."""
+    """ValueError unless ``low`` and ``high`` are in [0, 1], up to rounding; NaN is not."""
     if not (low >= -PIXEL_TOLERANCE and high <= 1 + PIXEL_TOLERANCE):
         raise ValueError(
             f"{argument}: expected finite values in [0, 1] (up to 1/{1 / PIXEL_TOLERANCE:g} outside is rounding, and "
@@ -162,11 +162,11 @@ def pixel_range(argument: str, low: float, high: float) -> None:
 
 
 def gpu_number(argument: str, device: Any) -> int:
-    """The number of a GPU, -1 where ``device`` is None; TypeError or ValueError otherwise."""
+    """The number of a GPU, or -1 if ``device`` is None; TypeError or ValueError otherwise."""
     return -1 if device is None else integer(argument, device, 0, 1023)
 
 
-# What sample() takes as ``view`` for 1 view, and for the 3 of the Jensen-Shannon loss.
+# The argument ``view`` of sample() for 1 view, and for the 3 of the Jensen-Shannon loss.
 TRAINING_VIEWS: dict[int, Any] = {1: 0, 3: (CLEAN, 0, 1)}
 
 
@@ -179,7 +179,7 @@ def training_views(views: Any) -> int:
 
 
 def views(view: Any) -> list[int]:
-    """``view`` of :func:`prime_dali.sample` as the numbers that the kernels take; -1 is the clean image."""
+    """``view`` of :func:`prime_dali.sample` as the numbers for the kernels; -1 is the clean image."""
     several = isinstance(view, (tuple, list, range)) or getattr(view, "ndim", 0) == 1
     wanted = list(view) if several else [view]
     if not 1 <= len(wanted) <= MAX_VIEWS:
@@ -188,20 +188,20 @@ def views(view: Any) -> list[int]:
 
 
 def seed(seed: Any) -> int:
-    """``seed`` if it is an int that 64 signed bits hold."""
+    """``seed`` if it fits a signed 64-bit int; TypeError or ValueError otherwise."""
     return integer("seed", seed, -(2**63), 2**63 - 1)
 
 
 def epoch(epoch: Any) -> int:
-    """``epoch`` if it is an int that 32 unsigned bits hold."""
+    """``epoch`` if it fits an unsigned 32-bit int; TypeError or ValueError otherwise."""
     return integer("epoch", epoch, 0, 2**32 - 1)
 
 
 def channels(
     mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
-    """``(mean, std)`` as Python's floats, or twice None; TypeError or ValueError for one alone and for what float32
-    does not hold, 1 / std too."""
+    """``(mean, std)`` as Python floats, or ``(None, None)``; TypeError or ValueError if only one is given, or if one,
+    or 1 / std, is not finite in float32."""
     if mean is None and std is None:
         return None, None
     for argument, value, other in (("mean", mean, "std"), ("std", std, "mean")):
@@ -209,18 +209,18 @@ def channels(
             raise ValueError(f"{argument}: expected three numbers because {other} is given, got None")
     means, stds = triple("mean", mean), triple("std", std, positive=True)
     if max(abs(m) for m in means) > _MOST:
-        raise ValueError(f"mean: expected numbers up to {_MOST:.2g}, which float32 holds, got {mean!r}")
+        raise ValueError(f"mean: expected numbers up to {_MOST:.2g} (float32), got {mean!r}")
     if min(stds) < 1 / _MOST or max(stds) > _MOST:
-        held = f"numbers from {1 / _MOST:.2g} to {_MOST:.2g}, which float32 holds"
+        held = f"numbers from {1 / _MOST:.2g} to {_MOST:.2g} (float32)"
         raise ValueError(f"std: expected {held}, got {std!r}")
     return means, stds
 
 
-_MOST = 2.0**126  # float32 holds it and one over it
+_MOST = 2.0**126  # it and its reciprocal are normal numbers of float32
 
 
 def normalization(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[list[float], list[float]]:
-    """``(mean, 1 / std)`` per channel, of the numbers in float32, as DALI has them; empty lists where both are None."""
+    """``(mean, 1 / std)`` per channel, of the numbers rounded to float32, as in DALI; empty lists if both are None."""
     means, stds = channels(mean, std)
     if means is None or stds is None:
         return [], []

@@ -1,4 +1,4 @@
-"""What all commands share: one parser, one wording of mistakes, one exit status for each way in which a run can end."""
+"""What all commands share: a parser, the wording of errors, and an exit status for each way in which a run can end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any, ClassVar, NoReturn
 from . import _arguments, _extras
 
 BAD_INPUT, USAGE, STOPPED, INTERRUPTED = 1, 2, 75, 130
-"""Exit statuses besides 0. ``STOPPED``: a signal asked for it, all is saved (EX_TEMPFAIL: the same command resumes).
+"""Exit statuses besides 0. ``STOPPED``: by a signal, after saving (EX_TEMPFAIL: the same command resumes).
 ``INTERRUPTED``: Ctrl-C."""
-DEBUG = "PRIME_DALI_DEBUG"  # in the environment, so that processes that a command starts have it too
+DEBUG = "PRIME_DALI_DEBUG"  # in the environment, so that child processes inherit it
 
 _REASONS = {
     errno.ENOENT: "no such file or folder", errno.EEXIST: "expected a folder, got a file",
-    errno.ENOTDIR: "expected it to lie in a folder, got a file there", errno.EISDIR: "expected a file, got a folder",
+    errno.ENOTDIR: "expected its parent to be a folder, got a file", errno.EISDIR: "expected a file, got a folder",
     errno.ENOSPC: "no space is left on the disk", errno.EACCES: "permission denied; choose another place or user",
 }  # fmt: skip
 _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError)
@@ -30,16 +30,23 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 _PACKAGE = str(Path(__file__).parent)
 
 
-class Formatter(argparse.HelpFormatter):
-    """Shows every default in the same way, and none where there is nothing to show.
+class Renamed(argparse.Action):
+    """An option of earlier versions: an error that says what it is called now (``const``)."""
 
-    A help text whose default is computed ends in "default: WORDS"; those stand in place of the value.
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.error(f"{'/'.join(self.option_strings)}: is called {self.const} now")
+
+
+class Formatter(argparse.HelpFormatter):
+    """Shows defaults in one format, and none if there is nothing to show.
+
+    A help text whose default is computed ends in "default: WORDS"; the words are shown instead of the value.
     """
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, _, said = (action.help or "").partition("default: ")
         text, said = text.rstrip(" ;(,"), said.removesuffix(")")
-        said = "" if said == "%(default)s" else said  # argparse adds it by itself to some
+        said = "" if said == "%(default)s" else said  # argparse adds it to some options itself
         if action.required and action.option_strings:
             said = "required"
         elif said or (said := shown_default(action).replace("%", "%%")):
@@ -48,7 +55,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 def shown_default(action: argparse.Action) -> str:
-    """The default of an option as one would type it; empty: there is none, or it is that nothing is given."""
+    """The default of an option as it would be typed; empty: there is none to show."""
     value = action.default
     if value is None or value is argparse.SUPPRESS or (isinstance(value, bool) and action.nargs == 0):
         negative = any(option.startswith("--no-") for option in action.option_strings)
@@ -59,19 +66,19 @@ def shown_default(action: argparse.Action) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says a mistake in one line: the whole command, the option, what was expected, what came."""
+    """A parser that reports an error in one line: the whole command, the option, what was expected, what was given."""
 
     current: ClassVar[Parser | None] = None
-    """What read the options of the command that runs."""
+    """The parser of the running command."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
         if self.add_help:
             self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS,
-                              help=f"on an error, show where it comes from (as {DEBUG}=1 does)")  # fmt: skip
+                              help=f"on an error, print the traceback (as {DEBUG}=1 does)")  # fmt: skip
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse; an unknown option is said before what it may have left out."""
+        """As argparse, but an unknown option is reported before missing ones."""
         words = list(sys.argv[1:] if args is None else args)
         for word in words[: words.index("--")] if "--" in words else words:
             if self._is_unknown(word):
@@ -79,20 +86,20 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"{option}: no such option{self._hint(option)}")
         options, rest = self.parse_known_args(words, namespace)
         if rest:
-            self.error(f"{rest[0]}: expected no such argument here")
+            self.error(f"{rest[0]}: unexpected argument")
         Parser.current = Parser.current or self
         return options
 
     def as_option(self, message: str) -> str:
-        """A message about an argument of a function, about the option that it came from."""
+        """A message about a function's argument, reworded for the option that it came from."""
         argument, colon, rest = message.partition(": ")
         option = f"--{argument.replace('_', '-')}"
-        # What is wrong with one of several, as of --methods, is about a method.
+        # A message about one value of an option of several, as --methods, has the singular.
         known = [name for name in (option, f"{option}s") if name in self._option_string_actions]
         return f"{known[0]}{colon}{rest}" if known else message
 
     def error(self, message: str) -> NoReturn:
-        """Print the mistake and where help is; exit with status 2."""
+        """Print the error and the command that shows help; exit with status 2."""
         for pattern, replacement in _REWORDED:
             message = re.sub(pattern, replacement, message)
         self.exit(USAGE, f"{self.prog}: {message}\nsee {self.prog} --help\n")
@@ -101,14 +108,15 @@ class Parser(argparse.ArgumentParser):
         if len(word) < 2 or word[0] != "-" or " " in word:
             return False
         with contextlib.suppress(ValueError):
-            return float(word) != float(word)  # a number is no option
+            return float(word) != float(word)  # a number is not an option
         return word.partition("=")[0] not in self._option_string_actions
 
     def _hint(self, option: str) -> str:
-        near = _arguments.nearest(option, self._option_string_actions)
+        shown = [name for name, action in self._option_string_actions.items() if action.help is not argparse.SUPPRESS]
+        near = _arguments.nearest(option, shown)
         return f"; did you mean {near}?" if near else ""
 
-    # What argparse calls for every value.
+    # argparse calls these for every value.
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -138,19 +146,19 @@ _REWORDED = (
     (r"expected (\d+) arguments$", r"expected \1 values"),
     (r"ignored explicit argument (.*)$", r"expected no value, got \1"),
 )
-"""What argparse says, in the words of this package."""
+"""Rewording of argparse's messages, as patterns and replacements."""
 
 
 def choose(
     prog: str, about: str, members: Mapping[str, tuple[str, str]], words: Sequence[str], version: str = ""
 ) -> tuple[str, list[str]]:
-    """The member that the first word names, and the words after it; exits for ``--help`` and bad usage.
+    """The command that the first word names, and the words after it; exits for ``--help`` and bad usage.
 
     Args:
-        prog: What stands before the name of a member.
-        about: What they are, for the help.
-        members: By name: anything, and what it does.
-        words: Of the command line, after ``prog``.
+        prog: The words before the command's name.
+        about: A description for the help.
+        members: Commands by name: anything, and a summary.
+        words: The command line after ``prog``.
         version: What ``--version`` prints; empty: no such option.
     """
     parser = Parser(prog=prog, description=about)
@@ -168,11 +176,11 @@ def choose(
 
 
 def run(name: str, call: Callable[[], object]) -> int:
-    """Call a command and turn what it raises into a line on stderr and an exit status.
+    """Call a command; an exception becomes a line on stderr and an exit status.
 
     Args:
         name: The whole command, such as ``"prime-dali analyze ablation"``.
-        call: Runs it.
+        call: The command.
     """
     Parser.current = None
     try:
@@ -183,7 +191,7 @@ def run(name: str, call: Callable[[], object]) -> int:
         _trace()
         print(f"{name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # who reads the output wants no more of it
+    except BrokenPipeError:  # the reader of the output has closed it
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BAD_INPUT
@@ -192,19 +200,19 @@ def run(name: str, call: Callable[[], object]) -> int:
         text = describe(error, name)
         print(f"{name}: {Parser.current.as_option(text) if Parser.current else text}", file=sys.stderr)
         return BAD_INPUT
-    except Exception as error:  # a mistake of this package, of which its authors want to see all
+    except Exception as error:  # a bug: print the whole traceback for its report
         traceback.print_exc()
-        print(f"{name}: a bug of prime-dali, please report it ({type(error).__name__})", file=sys.stderr)
+        print(f"{name}: a bug in prime-dali, please report it ({type(error).__name__})", file=sys.stderr)
         return BAD_INPUT
     return 0
 
 
 def describe(error: BaseException, name: str = "") -> str:
-    """What an exception says to a user: in words, without an errno, and with what to do where that is known.
+    """An exception's message for a user: in words, without an errno, and with what to do if that is known.
 
     Args:
-        error: Any.
-        name: The command, which decides the extra that a missing package is installed with.
+        error: The exception.
+        name: The command; it determines which extra installs a missing package.
     """
     if isinstance(error, ModuleNotFoundError) and error.name:
         advice = _extras.advice(error.name, name)
@@ -216,14 +224,14 @@ def describe(error: BaseException, name: str = "") -> str:
         return f"{' to '.join(names)}: {reason}" if names else reason
     text = str(error).strip() or type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
-    if frames and not frames[-1].filename.startswith(_PACKAGE):  # a library's, with advice to programmers below
+    if frames and not frames[-1].filename.startswith(_PACKAGE):  # a library's; its other lines are for programmers
         return text.splitlines()[0]
     return text
 
 
 @contextlib.contextmanager
 def debugging(words: Sequence[str]) -> Iterator[list[str]]:
-    """The words without ``--debug``; within, errors are shown with their trace where it was among them."""
+    """The words without ``--debug``; if it was among them, errors in the block are shown with their traceback."""
     end = words.index("--") if "--" in words else len(words)
     rest = [word for place, word in enumerate(words) if word != "--debug" or place > end]
     before = os.environ.get(DEBUG)
@@ -255,5 +263,5 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def workers(text: str) -> int:
-    """A type for argparse: how many processes or threads to use; 0 is one for each core that this process may use."""
+    """A type for argparse: the number of processes or threads; 0 means one per core that this process may use."""
     return whole(0, 4096)(text) or len(os.sched_getaffinity(0))

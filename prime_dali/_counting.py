@@ -1,9 +1,10 @@
-"""The numbers of images that come to ``PRIME`` without an index, and the calls that cannot be counted.
+"""Counts the images that ``PRIME`` gets without an index, and refuses calls that cannot be counted.
 
-A count is right where every call is a new batch of this process. Augmented images would repeat, or differ where they
-must not, without a word: where a copy of the counter counts (workers of a ``DataLoader``, forked processes, replicas of
-``DataParallel``), where one batch is computed twice (activation checkpointing), and where one call stands for many
-(``torch.vmap``, a captured CUDA graph that does not hold the counter). Those are errors that ask for an index.
+Counting is correct if every call is a new batch of this process. Otherwise augmented images would silently repeat, or
+differ where they must be equal: if a copy of the counter counts (workers of a ``DataLoader``, forked processes,
+replicas of ``DataParallel``), if a batch is computed twice (activation checkpointing), or if one call stands for many
+(``torch.vmap``, a captured CUDA graph that does not contain the counter). These cases raise an error that asks for an
+index.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ def forks() -> int:
 
 
 def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torch.Tensor:
-    """The next numbers, int64 ``[N]`` on the device of ``images``, dealt out over the ranks of ``torch.distributed``.
+    """The next numbers, int64 ``[N]`` on the device of ``images``, divided among the ranks of ``torch.distributed``.
 
     Args:
         counter: int64 ``[]``; N is added in one atomic step, so threads and streams that share it get each number once.
         images: ``[N, 3, H, W]``.
-        made_after: :func:`forks` where the counter was made.
+        made_after: :func:`forks` when the counter was created.
 
     Raises:
         ValueError: The call cannot be counted; the message says why.
@@ -43,7 +44,7 @@ def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -
     if not torch.compiler.is_compiling():
         transform = torch._C._functorch.peek_interpreter_stack()
         if transform is not None and transform.key() == torch._C._functorch.TransformType.Functionalize:
-            ask_for_index("under torch.func.functionalize, whose result would not count; give index=")
+            ask_for_index("under torch.func.functionalize, where the counter would not advance; give index=")
     rank, ranks = 0, 1
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -51,12 +52,12 @@ def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -
 
 
 def ask_for_index(where: str) -> NoReturn:
-    """The error of a call that cannot be counted."""
-    raise ValueError(f"index: expected each image's own number, got None {where}")
+    """Raise the error of a call that cannot be counted."""
+    raise ValueError(f"index: expected each image's index, got None {where}")
 
 
 def on_device(number: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A module's number, int64 ``[]``, on ``device``; from the CPU without waiting for the GPU.
+    """A module's number, int64 ``[]``, on ``device``; from the CPU without synchronizing.
 
     Raises:
         ValueError: As :func:`refuse_capture`.
@@ -70,32 +71,32 @@ def on_device(number: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def refuse_capture(number: torch.Tensor, device: torch.device) -> None:
-    """ValueError if a CUDA graph is captured, and would hold the number itself, not the place where it changes."""
+    """ValueError if a CUDA graph is being captured, and would contain the number as a constant."""
     if torch.compiler.is_compiling() or device.type != "cuda" or number.is_cuda:
         return
     if torch.cuda.is_current_stream_capturing():
         raise ValueError(
-            f"PRIME: expected on {device} like images, where the replays of a CUDA graph can read its counter and its "
-            f"epoch, got one on the CPU; use module.to({str(device)!r}), or give index and epoch as tensors"
+            f"PRIME: expected its counter and epoch on {device} like images, so that the replays of a CUDA graph can "
+            f"read them, got one on the CPU; use module.to({str(device)!r}), or give index and epoch as tensors"
         )
 
 
 @torch.library.custom_op("prime_dali::count", mutates_args=("counter",))
 def _count(counter: torch.Tensor, images: torch.Tensor, made_after: int, rank: int, ranks: int) -> torch.Tensor:
-    # In Python, and an operator, because all this is known only when a compiled graph runs.
+    # In Python, and as an operator, because all this is known only when a compiled graph runs.
     if torch.utils.data.get_worker_info() is not None:
         ask_for_index(
             "in a worker of a DataLoader, where every worker would count its own copy, from the same number in every "
-            "epoch, and images would repeat; let the data set give index=, or augment where the network is"
+            "epoch, and augmentations would repeat; give index= from the data set, or augment in the training process"
         )
     if made_after != _forks and ranks == 1:
         ask_for_index(
-            "in a process forked after PRIME was made, where a copy would count what other processes count too; give "
-            "index=, or make PRIME in this process"
+            "in a process forked after PRIME was made, where a copy would count the same numbers as other processes; "
+            "give index=, or create PRIME in this process"
         )
     if torch._C._current_graph_task_id() != -1:
         ask_for_index(
-            "in a backward pass, where activation checkpointing computes a batch again and would get other images; "
+            "in a backward pass, where activation checkpointing computes a batch again and would get different images; "
             "give index="
         )
     refuse_capture(counter, images.device)

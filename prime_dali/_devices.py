@@ -1,4 +1,4 @@
-"""What of this machine can be used, and the device that follows from it: the one choice for torch, and for DALI."""
+"""What is usable on this machine, and the choice of a device from it, for torch and for DALI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DALI_OPERATOR = "native DALI operator"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; ``advice`` says what to do where ``usable`` is False."""
+    """One line of the report; ``advice`` says what to do if ``usable`` is False."""
 
     what: str
     usable: bool
@@ -29,11 +29,11 @@ def torch_device(wish: str, process: int | None = None) -> torch.device:
 
     Args:
         wish: One of these.
-        process: The number of this process among those of this machine, each of which is to have a GPU of its own.
-            None: torch's current GPU.
+        process: The number of this process on this machine, if each process gets its own GPU. None: torch's current
+            GPU.
 
     Raises:
-        RuntimeError: ``"cuda"``, and torch can use no GPU; or there are GPUs, and none is left for this process.
+        RuntimeError: ``"cuda"``, but torch has no usable GPU; or there are fewer GPUs than processes.
     """
     import torch
 
@@ -50,13 +50,13 @@ def torch_device(wish: str, process: int | None = None) -> torch.device:
 
 
 def kernel_device(wish: str) -> str:
-    """``"cpu"`` or ``"cuda"`` for our kernels on NumPy arrays or torch tensors; torch need not be installed.
+    """``"cpu"`` or ``"cuda"`` for the kernels on NumPy arrays or torch tensors; also without torch.
 
     Args:
         wish: One of these, or ``"auto"``.
 
     Raises:
-        ValueError: ``"cuda"``, and no GPU is usable, or none by this build.
+        ValueError: ``"cuda"``, but no GPU is usable, or this build has no CUDA.
     """
     if wish == "cpu":
         return wish
@@ -72,7 +72,7 @@ def kernel_device(wish: str) -> str:
 
 
 def name(device: torch.device) -> str:
-    """What the device is called: a GPU by its name, the CPU with the threads that torch uses."""
+    """A name for messages: the GPU's model, or the CPU with the number of torch's threads."""
     import torch
 
     if device.type == "cuda":
@@ -85,29 +85,29 @@ def dali_device(wish: str, plugin: Callable[[Finding], Finding], prime: bool = T
 
     Args:
         wish: ``"auto"``, ``"cpu"`` or ``"gpu"``.
-        plugin: As :func:`examine` takes it.
+        plugin: As for :func:`examine`.
         prime: Whether PRIME runs in it.
 
     Raises:
-        RuntimeError: ``"gpu"`` is wished for and cannot be had; the message says why and what to do.
+        RuntimeError: ``"gpu"``, but none is usable; the message says why and what to do.
     """
     if wish == "cpu":
-        return "cpu", "as asked"
+        return "cpu", "as requested"
     findings = {finding.what: finding for finding in examine(plugin)}
     gpu = findings["DALI on the GPU"] if prime else _dali_gpu(findings["GPU"], findings["DALI"])
     if gpu.usable:
-        return "gpu", "as asked" if wish == "gpu" else gpu.detail
+        return "gpu", "as requested" if wish == "gpu" else gpu.detail
     if wish == "gpu":
         raise RuntimeError(f"device: expected a usable GPU, got: {gpu.detail}. {gpu.advice}")
     return "cpu", gpu.detail
 
 
 def examine(plugin: Callable[[Finding], Finding]) -> list[Finding]:
-    """Look at the package, its back ends and its optional companions. Never raises.
+    """Examine the package, its back ends and its optional dependencies. Never raises.
 
     Args:
-        plugin: Says of DALI what is known of its native operator, which only the package for DALI can look at:
-            ``dali.native.finding``, called where DALI is installed.
+        plugin: Reports on the native DALI operator, which only ``prime_dali.dali`` can examine:
+            ``dali.native.finding``. Called if DALI is installed.
     """
     cuda = _cuda_build()
     cupy = _package("cupy", "CuPy", "pip install 'prime-dali[cupy-cuda13]' (CUDA 12: cupy-cuda12)")
@@ -159,7 +159,7 @@ def _gpu() -> Finding:
         count = cupy.cuda.runtime.getDeviceCount()
         names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(count)]
         return Finding("GPU", True, ", ".join(names))
-    except Exception:  # CuPy raises its own CUDA errors where there is no driver
+    except Exception:  # CuPy raises its own CUDA errors if there is no driver
         return Finding("GPU", False, "none visible", advice)
 
 

@@ -1,4 +1,4 @@
-"""The packages that a user may install besides: which extra of this one brings them, and whether they are there."""
+"""Optional dependencies: which extra installs each of them, and whether they are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = {
     "dali-cuda13": {"nvidia.dali": "nvidia-dali-cuda130"},
     "cupy-cuda13": {"cupy": "cupy-cuda13x"},
 }  # fmt: skip
-"""By extra: names of modules, and of the packages that hold them."""
+"""By extra: names of modules, and of the packages that contain them."""
 
 _OF_DEMO = ("demo", "gallery", "augment")
 
@@ -34,12 +34,12 @@ def missing(extra: str) -> list[str]:
 def _there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # the package that it lies in is not there, or was put there by hand
+    except (ImportError, ValueError):  # its parent package is missing, or was inserted into sys.modules by hand
         return False
 
 
 def advice(module: str, command: str = "") -> str:
-    """What to do where a module is missing, as a command finds out; empty: it is of no extra."""
+    """What to do if a command needs a missing module; empty: no extra contains it."""
     top = module if module.startswith("nvidia.dali") else module.partition(".")[0]
     known = [extra for extra, modules in PACKAGES.items() if top in modules]
     if not known:

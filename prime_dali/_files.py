@@ -1,4 +1,4 @@
-"""Writing results: no two runs in one folder, no half-written files."""
+"""Writing results: one run at a time in a folder, and no incomplete files."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 Report = Callable[[str], None]
-_TEMPORARY = ".unfinished-"  # how the names of files begin that are being written
+_TEMPORARY = ".unfinished-"  # prefix of the names of files that are being written
 
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """The folder, made if need be, for this run alone.
+    """Lock the folder, which is created if it does not exist, for this run alone.
 
     Raises:
-        RuntimeError: Another run holds it, or it was taken away or replaced within the block: what was written there
-            is lost.
+        RuntimeError: Another run has locked it, or it was removed or replaced within the block, and what was written
+            there is lost.
     """
     make_folder(folder)
     handle = os.open(folder, os.O_RDONLY)
@@ -39,12 +39,12 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path`` to write to; when the block ends well, the file is synced and takes that place.
+    """A temporary name beside ``path`` to write to; if the block succeeds, the file is synced and renamed to ``path``.
 
-    What writers left there that were killed is removed; those that live hold a lock on their file.
+    Temporary files of writers that were killed are removed; a live writer holds a lock on its file.
 
     Raises:
-        OSError: It cannot be written; the message names ``path``, which then holds what it held before.
+        OSError: It cannot be written; the message names ``path``, which is then unchanged.
     """
     make_folder(path.parent)
     _remove_stale(path.parent)
@@ -60,7 +60,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write a file of each name and text into a folder, each as :func:`replacing` does; their paths."""
+    """Write these texts to files of these names in a folder, each as :func:`replacing` does; returns their paths."""
     for name, text in texts.items():
         with replacing(folder / name) as temporary:
             temporary.write_text(text)
@@ -68,7 +68,8 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Sync a file, give it its name, and sync that: a loss of power leaves the old file or the new one, whole."""
+    """Sync a file, rename it to ``path``, and sync the folder: after a power failure the old or the new file is there,
+    complete."""
     sync(temporary)
     temporary.replace(path)
     sync(path.parent)
@@ -83,13 +84,13 @@ def sync(path: Path) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        # Some file systems cannot do this for folders, and a folder may be closed to reading.
+        # Some file systems do not support this for folders, and a folder may not be readable.
         if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES):
             raise
 
 
 def sync_file_system(folder: Path) -> None:
-    """Wait until all that was written to the file system of a folder is on the disk.
+    """Wait until everything written to the file system of a folder is on the disk.
 
     Raises:
         OSError: Some of it cannot be written.
@@ -103,7 +104,7 @@ def sync_file_system(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those that it lies in, with their names on the disk."""
+    """Create a folder and its parents, and sync their names to the disk."""
     try:
         folder.mkdir()
     except FileNotFoundError:
@@ -118,34 +119,34 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
-    """An OSError in the block that names no file, as of a write to a full disk, or ``temporary``, names ``path``."""
+    """Let an OSError in the block that names no file (as for a full disk) or ``temporary`` name ``path`` instead."""
     try:
         yield
     except OSError as error:
         if error.filename is not None and (temporary is None or Path(os.fsdecode(error.filename)) != temporary):
             raise
-        if error.errno is None:  # NumPy counts bytes
+        if error.errno is None:  # raised by NumPy, with a count of bytes
             raise OSError(f"{path}: cannot be written ({error})") from error
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _temporary(path: Path) -> tuple[int, Path]:
-    """A new file beside ``path``, and a handle that has it locked."""
+    """A new file beside ``path``, and a handle that holds a lock on it."""
     while True:
         try:
             handle, name = tempfile.mkstemp(prefix=_TEMPORARY, suffix=path.suffix, dir=path.parent)
-        except OSError as error:  # it names a file that nobody knows
+        except OSError as error:  # it names the temporary file, which the user does not know
             raise OSError(error.errno, error.strerror, str(path)) from error
-        with contextlib.suppress(OSError):  # no locks in this file system: then nobody takes it for stale either
+        with contextlib.suppress(OSError):  # no locks in this file system: then no process considers it stale
             fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle).st_nlink:  # nobody took it for stale before it was locked
+        if os.fstat(handle).st_nlink:  # no process removed it as stale before it was locked
             return handle, Path(name)
         os.close(handle)
 
 
 def _remove_stale(folder: Path) -> None:
     for path in folder.glob(f"{_TEMPORARY}*"):
-        with contextlib.suppress(OSError):  # locked: its writer lives; gone: it has its name now
+        with contextlib.suppress(OSError):  # locked: its writer is alive; gone: it was renamed
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

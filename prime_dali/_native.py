@@ -1,4 +1,4 @@
-"""What the compiled code needs: a processor that has what it was compiled for, and torch for torch's interface."""
+"""Requirements of the compiled code: the processor's instruction sets, and torch for the torch interface."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from . import _arrays
 
 
 def require_cpu() -> None:
-    """ImportError unless this processor has the instructions that the CPU back end, of any interface, consists of."""
+    """ImportError unless this processor supports the instruction sets that the CPU back end was compiled for."""
     missing = _arrays.missing_instructions()
     if missing:
         raise ImportError(
@@ -16,8 +16,8 @@ def require_cpu() -> None:
 
 
 def require_torch(what: str) -> None:
-    """ImportError, with what to install, unless torch is there, which ``what`` needs."""
+    """ImportError, with the command that installs it, unless torch is installed; ``what`` needs it."""
     try:
-        import torch  # noqa: F401 -- only whether it is there
+        import torch  # noqa: F401 -- only whether it is installed
     except ImportError as error:
         raise ImportError(f"{what} needs torch ({error}): pip install 'prime-dali[torch]'") from error

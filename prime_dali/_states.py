@@ -1,10 +1,10 @@
-"""What earlier runs have left, read back: its shape is checked before anything is done with it.
+"""Reads the files of earlier runs; their structure is checked before they are used.
 
-A *schema* says what is expected: a type (``float`` takes ints too, and no bool is a number), ``None``, a ``range`` (an
-int in it), a ``frozenset`` (one of these strings and ints), a tuple of schemas (any of them), a list of one schema (a
-list of such), a dictionary of schemas (a mapping with at least these keys), or a function that gives the schema for a
-value.
-Every message names the file and the key, says what was expected, what came, and what to do.
+A *schema* describes what is expected: a type (``float`` accepts ints too, and a bool is not a number), ``None``, a
+``range`` (an int in it), a ``frozenset`` (one of these strings and ints), a tuple of schemas (any of them), a list of
+one schema (a list of such values), a dictionary of schemas (a mapping with at least these keys), or a function that
+returns the schema for a value. Every message names the file and the key, and says what was expected, what came and what
+to do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
-"""How lines of JSON are opened: names of files are any bytes."""
+"""Options of ``open`` for files of JSON lines: file names may be any bytes."""
 _KINDS: dict[Any, str] = {
     None: "null", dict: "a mapping", list: "a list", str: "a string", bool: "true or false", int: "an int",
     float: "a number", bytes: "bytes",
@@ -27,19 +27,19 @@ _KINDS: dict[Any, str] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of state."""
+    """A kind of saved state."""
 
     schema: Any
     what: str
-    """What it is, such as "a manifest of prime-dali augment"."""
+    """A name for messages, such as "a manifest of prime-dali augment"."""
     advice: str
-    """What to do where it is something else."""
+    """What to do if it is something else."""
 
     def check(self, where: str, value: Any) -> Any:
-        """``value``, which fits the schema; ``where`` names it, as the path of its file does.
+        """``value``, if it matches the schema; ``where`` names it in messages, for example by its file's path.
 
         Raises:
-            ValueError: It does not fit; the message names the key.
+            ValueError: It does not match; the message names the key.
         """
         fault = _fault(value, self.schema, "")
         if fault:
@@ -51,11 +51,11 @@ class Kind:
         return ValueError(f"{where}: not {self.what} ({fault}); {self.advice}")
 
     def read_json(self, path: Path) -> Any:
-        """The content of a file of JSON.
+        """The content of a JSON file.
 
         Raises:
             OSError: It cannot be read; the message names it.
-            ValueError: It is no JSON, or does not fit the schema.
+            ValueError: It is not JSON, or does not match the schema.
         """
         try:
             content = json.loads(path.read_bytes())
@@ -64,13 +64,13 @@ class Kind:
         return self.check(str(path), content)
 
     def json_lines(self, path: Path) -> Iterator[Any]:
-        """What the lines of a file of JSON say.
+        """The contents of a file of JSON lines.
 
-        A last line without an end is none: a run was stopped as it wrote that.
+        An unterminated last line is ignored: a run was stopped while it wrote it.
 
         Raises:
             OSError: It cannot be read.
-            ValueError: A line is no JSON, or does not fit the schema; the message has its number.
+            ValueError: A line is not JSON, or does not match the schema; the message has its number.
         """
         with path.open(**TEXT) as file:
             for number, line in enumerate(file, 1):
@@ -83,17 +83,17 @@ class Kind:
                     yield self.check(where, content)
 
     def read_torch(self, path: Path) -> Any:
-        """What ``torch.save`` wrote, tensors on the CPU; no file can run code here.
+        """The content of a file of ``torch.save``, with tensors on the CPU; code in a file is never run.
 
         Raises:
-            ValueError: The file holds something else, or does not fit the schema.
+            ValueError: The file is something else, or does not match the schema.
         """
         import torch
 
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
-            # What torch says of it is advice to programmers: to run the code that a stranger's file may hold.
+            # torch's own message advises allowing code in the file to run; that is not safe for files of others.
             reason = f"it cannot be read without running code, or is damaged: {type(error).__name__}"
             raise self.error(str(path), reason) from error
         return self.check(str(path), content)
@@ -103,11 +103,11 @@ class Kind:
 
         Raises:
             FileNotFoundError: No such file.
-            ValueError: It holds something else, or does not fit the schema.
+            ValueError: It is something else, or does not match the schema.
         """
         content = _numpy(path, None)
         if isinstance(content, np.ndarray):
-            raise self.error(str(path), "one array, .npy, where an archive, .npz, was expected")
+            raise self.error(str(path), "expected an archive (.npz), got one array (.npy)")
         try:
             with content:
                 arrays = {name: content[name] for name in content.files}
@@ -118,7 +118,7 @@ class Kind:
 
 
 def _fault(value: Any, schema: Any, key: str) -> str:
-    """What is wrong, in words; empty: nothing."""
+    """A description of what is wrong; empty: nothing."""
     if callable(schema) and not isinstance(schema, type):
         schema = schema(value)
     fits: Any
@@ -142,9 +142,9 @@ def _fault(value: Any, schema: Any, key: str) -> str:
         faults = [_fault(value, one, key) for one in schema]
         fits = not all(faults)
         inside = [fault for fault in faults if not fault.startswith(f"{key}: ")]
-        if not fits and key and inside:  # of the kind that was meant
+        if not fits and key and inside:  # a fault inside the alternative that was meant
             return inside[0]
-    elif isinstance(schema, (range, frozenset)):  # a range looks through all of itself for what is no int
+    elif isinstance(schema, (range, frozenset)):  # `in` searches a whole range for a value that is not an int
         kinds = int if isinstance(schema, range) else (int, str)
         fits = isinstance(value, kinds) and not isinstance(value, bool) and value in schema
     elif schema is None:
@@ -173,16 +173,16 @@ def _short(value: Any) -> str:
 
 
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray[Any, Any]:
-    """The array of a ``.npy`` file; ``mapped``: its content stays in the file until it is used.
+    """The array of a ``.npy`` file; ``mapped``: memory-mapped.
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: It holds something else.
+        ValueError: It is something else.
     """
     content = _numpy(path, "r" if mapped else None)
     if not isinstance(content, np.ndarray):
         content.close()
-        raise ValueError(f"{path}: expected one NumPy array (.npy), got an archive of some (.npz)")
+        raise ValueError(f"{path}: expected one NumPy array (.npy), got an archive (.npz)")
     return content
 
 

@@ -1,8 +1,8 @@
 """Worker processes: tasks go out, results come back in order, and a worker that dies is an error at once.
 
-Each worker has a connection of its own, whose other end no other process holds: whenever it dies, at its start or in
-the middle of a result, that connection ends. (With queues that workers share, as those of ``concurrent.futures``, the
-others may wait for ever: for a lock that the dead one held, or for the rest of its message.)
+Each worker has its own connection, whose other end no other process has open: when it dies, at its start or in the
+middle of a result, that connection closes. (With queues shared by workers, as in ``concurrent.futures``, the others may
+wait forever for a lock that the dead worker held, or for the rest of its message.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from ._files import naming
 
-_AHEAD = 2  # chunks of tasks that a worker has: one to work at, one for when this process is busy
+_AHEAD = 2  # chunks of tasks that a worker has: the current one, and one in reserve while this process is busy
 
 
 class WorkerDied(RuntimeError):
@@ -34,11 +34,11 @@ def pool(folder: Path, workers: int, tasks: int, begin: Callable[[Any], None], s
     """Processes that have each called ``begin(shared)``; none is left when the block ends.
 
     Args:
-        folder: Is made if need be; ``shared`` lies there in a file meanwhile. (What a process is told as it starts goes
-            through a pipe that nobody empties if it dies: who tells it more than the pipe holds waits for ever.)
-        workers: Processes, if there are as many tasks.
-        tasks: How many there will be.
-        begin: A function of a module.
+        folder: Created if it does not exist; a file in it holds ``shared`` meanwhile. (Arguments of a new process go
+            through a pipe that nobody reads if the process dies: more than the pipe holds would block forever.)
+        workers: Number of processes; not more than tasks are started.
+        tasks: Number of tasks.
+        begin: A module-level function.
         shared: Anything that can be pickled, of any size.
     """
     handed = folder / "shared.pickle"
@@ -66,9 +66,9 @@ class Pool:
         """``function(*arguments)`` for each row of the columns, in their order. One call at a time.
 
         Args:
-            function: Of a module.
-            columns: The arguments, small ones.
-            chunksize: Rows that go to a worker together.
+            function: A module-level function.
+            columns: The arguments, which should be small.
+            chunksize: Rows that are sent to a worker together.
 
         Raises:
             WorkerDied: A worker was killed, or could not start.
@@ -90,7 +90,7 @@ class Pool:
 
 
 class _Worker:
-    """One process, with the places of the chunks that it owes."""
+    """One process, with the numbers of the chunks whose results it has not yet returned."""
 
     def __init__(self, begin: Callable[[Any], None], handed: Path) -> None:
         context = multiprocessing.get_context("spawn")
@@ -98,7 +98,7 @@ class _Worker:
         self.owed: deque[int] = deque()
         self._process = context.Process(target=_work, args=(theirs, begin, handed), daemon=True)
         self._process.start()
-        theirs.close()  # the worker has its own; with this one open its end would not be seen
+        theirs.close()  # the worker has its own copy; while this one is open, its death would not be noticed
 
     def give(self, function: Callable[..., Any], place: int, rows: list[Any]) -> None:
         try:
@@ -108,7 +108,7 @@ class _Worker:
         self.owed.append(place)
 
     def take(self) -> tuple[int, list[Any]]:
-        """The oldest chunk that it owes; waits for it."""
+        """The results of its oldest chunk; waits for them."""
         try:
             results = self.connection.recv()
         except (EOFError, OSError) as error:
@@ -118,7 +118,7 @@ class _Worker:
         return self.owed.popleft(), results
 
     def end(self) -> None:
-        """Stop it, whatever it does: what it has not finished has no name yet."""
+        """Stop it, whatever it does: files that are not finished do not have their names yet."""
         self.connection.close()
         self._process.terminate()
         self._process.join()
@@ -128,9 +128,8 @@ class _Worker:
         status = self._process.exitcode or 0
         how = f"was killed by signal {-status} ({_signal(-status)})" if status < 0 else f"ended with status {status}"
         return WorkerDied(
-            f"workers: a worker process {how} before its work was done; if memory was short, take fewer workers; if a "
-            "script started this, the call has to stand under `if __name__ == '__main__':`; the same again goes "
-            "on where this one was"
+            f"workers: a worker process {how} before its work was done; if memory was short, use fewer workers; in a "
+            "script, put the call under `if __name__ == '__main__':`; the same command resumes"
         )
 
 
@@ -141,17 +140,17 @@ def _signal(number: int) -> str:
 
 
 def _work(own: connection.Connection, begin: Callable[[Any], None], handed: Path) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and stops the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and stops the workers
     threading.Thread(target=_follow_parent, daemon=True).start()
     failed = _attempt(_begin, begin, handed)
-    with contextlib.suppress(EOFError, OSError):  # the parent wants no more
+    with contextlib.suppress(EOFError, OSError):  # the parent has closed the connection
         while True:
             function, rows = own.recv()
             own.send(failed or _attempt(_results, function, rows))
 
 
 def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns, or the exception that it raises, as something that can be sent."""
+    """What a function returns, or the exception that it raises, in a form that can be pickled."""
     try:
         return function(*arguments)
     except Exception as error:
@@ -171,7 +170,7 @@ def _results(function: Callable[..., Any], rows: list[Any]) -> list[Any]:
 
 
 def _follow_parent() -> None:
-    """End with a parent that was killed, in the middle of a task too."""
+    """Exit when the parent has been killed, even in the middle of a task."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""The array interface: NumPy, CuPy and whatever speaks DLPack or the CUDA array interface, without torch."""
+"""The array interface: NumPy, CuPy and arrays with DLPack or the CUDA array interface, without torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _native.require_cpu()
 
 
 def sample(config: PrimeConfig, index: Any, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any) -> Plan:
-    """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, as ``index`` is."""
+    """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, like ``index``."""
     height, width = _arguments.image_size("size", size)
     index, xp = as_array("index", index)
     if index.dtype != np.int64 or index.ndim != 1:
@@ -61,31 +61,30 @@ def apply(
     flip: Any = None,
     threads: int | None = None,
 ) -> Any:
-    """Augment NumPy or CuPy images as ``plan`` says.
+    """Augment NumPy or CuPy images according to ``plan``.
 
     Args:
-        array: ``[N, 3, H, W]`` or ``[N, H, W, 3]`` as ``layout`` says, any strides; uint8 in 0..255, or float16,
-            bfloat16 (of ml_dtypes) or float32 in [0, 1], to which values up to 1/512 outside are clamped. NumPy, CuPy,
-            or an object with ``__cuda_array_interface__`` or ``__dlpack__`` (JAX, torch), read without a copy; elements
-            that do not lie at multiples of their size (a field of a packed record) are copied first.
+        array: ``[N, 3, H, W]`` or ``[N, H, W, 3]`` according to ``layout``, any strides; uint8 in 0..255, or float16,
+            bfloat16 (of ml_dtypes) or float32 in [0, 1]. Values up to 1/512 outside are clamped. NumPy, CuPy, or an
+            object with ``__cuda_array_interface__`` or ``__dlpack__`` (JAX, torch), read without a copy. Unaligned
+            elements (a field of a packed record) are copied first.
         plan: From :func:`prime_dali.sample` with an index on the same device, for N images of this size.
         layout: Axes of ``array``: ``"NCHW"`` or ``"NHWC"``.
         out_layout: Axes of the result. None: ``layout``.
-        out_dtype: One of the input dtypes. None: that of ``array``, or float32 where uint8 images are normalized.
-        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
-        flip: bool ``[N]``, NumPy or CuPy like ``array``: True mirrors all outputs of this image left to right.
-        threads: CPU threads. None: as many as this process may use.
+        out_dtype: One of the input dtypes. None: that of ``array``, or float32 if uint8 images are normalized.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
+        flip: bool ``[N]``, NumPy or CuPy like ``array``: True mirrors all outputs of the image left to right.
+        threads: CPU threads. None: all that this process may use.
 
     Returns:
-        A new NumPy or CuPy array of ``views * N`` images; with CuPy, on its current stream.
+        A new NumPy or CuPy array of ``views * N`` images; for CuPy, computed on its current stream.
 
     Raises:
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. A plan
-            on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside of [0, 1], NaN too,
-            are a ValueError with their number and range. On CUDA, where no call waits for the device, they come out as
-            NaN (0 in uint8), and the error is raised by a later call on that device, once the kernel has run, or by
-            :func:`prime_dali.check_pixels`.
-        ImportError: A CUDA array without CuPy, or without CUDA in this build.
+            on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside [0, 1], or NaN, raise
+            a ValueError with their number and range. On CUDA, where calls do not synchronize, their outputs are NaN (0
+            in uint8), and a later call on that device, or :func:`prime_dali.check_pixels`, raises the error.
+        ImportError: A CUDA array, but CuPy is not installed or this build has no CUDA.
 
     Examples:
         >>> images = np.random.default_rng(0).random((4, 32, 32, 3), np.float32)
@@ -102,7 +101,7 @@ def apply(
     axes = _image_axes(layout)
     if array.ndim != 4 or array.shape[axes[1]] != 3:
         wanted = {"NCHW": "[N, 3, H, W]", "NHWC": "[N, H, W, 3]"}[layout]
-        raise ValueError(f"array: expected {wanted} as layout says, got {list(array.shape)}")
+        raise ValueError(f"array: expected {wanted} for this layout, got {list(array.shape)}")
     batch, _, height, width = (array.shape[a] for a in axes)
     plan.check_images(batch, _arguments.image_size("array", (height, width)))
     if type(plan.rows) is not xp.ndarray:
@@ -155,13 +154,13 @@ def require_cuda(argument: str) -> None:
 
 
 def as_array(argument: str, array: Any) -> tuple[Any, Any]:
-    """``array`` as NumPy or CuPy, and that module; without a copy where :func:`_memory.aligned` makes none."""
+    """``array`` as NumPy or CuPy, and that module; without a copy unless :func:`_memory.aligned` makes one."""
     if isinstance(array, np.ndarray):
         return _memory.aligned(_memory.numpy_array(argument, array), np), np
     if _memory.is_tensor(array):
         array = _memory.lendable(argument, array)
         if array.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"{argument}: expected memory of the CPU or of CUDA, got a tensor on {array.device}")
+            raise ValueError(f"{argument}: expected CPU or CUDA memory, got a tensor on {array.device}")
     if hasattr(array, "__cuda_array_interface__"):
         xp = _cupy(argument)
         return _memory.aligned(xp.asarray(array), xp), xp
@@ -172,9 +171,9 @@ def as_array(argument: str, array: Any) -> tuple[Any, Any]:
         if kind == 2:  # kDLCUDA
             xp = _cupy(argument)
             return _memory.aligned(xp.from_dlpack(array), xp), xp
-        raise ValueError(f"{argument}: expected memory of the CPU or of CUDA, got DLPack device type {kind}")
+        raise ValueError(f"{argument}: expected CPU or CUDA memory, got DLPack device type {kind}")
     raise TypeError(
-        f"{argument}: expected NumPy, CuPy, or an object with DLPack or the CUDA array interface, "
+        f"{argument}: expected a NumPy or CuPy array, or an object with DLPack or the CUDA array interface, "
         f"got {type(array).__name__}"
     )
 
@@ -200,12 +199,12 @@ def _require_cuda_build() -> None:
 
 
 def _image_axes(layout: str) -> list[int]:
-    """Where N, C, H and W are among the axes."""
+    """Positions of N, C, H and W among the axes."""
     return [layout.index(axis) for axis in "NCHW"]
 
 
 def _check_dtype(argument: str, dtype: Any) -> None:
-    """TypeError unless the kernels read elements of this dtype."""
+    """TypeError unless the kernels can read elements of this dtype."""
     if dtype.name not in _DTYPES or dtype.byteorder == ">":
         expected = f"{', '.join(_DTYPES)} in native byte order"
         raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name})")

@@ -57,8 +57,8 @@ class Distributions(NamedTuple):
 
 
 class PlanShape(NamedTuple):
-    """What the kernels are told of a plan besides its rows: the fields of ``PlanShape`` in csrc/core/distributions.h,
-    which says what each is, in its order."""
+    """The sizes of a plan that the kernels get besides its rows: the fields of ``PlanShape`` in
+    csrc/core/distributions.h, which says what each is, in its order."""
 
     chains: int
     depth: int
@@ -71,41 +71,42 @@ class PlanShape(NamedTuple):
 class PrimeConfig:
     """The distributions of PRIME (Modas et al., ECCV 2022). The defaults are the ``imagenet`` preset.
 
-    ``alpha``, standard deviations and variances go from 0 to 1e6, so no strength leaves what float32 holds. NumPy's
-    numbers are taken too, and kept as Python's.
+    ``alpha``, standard deviations and variances are between 0 and 1e6, so that every strength is finite in float32.
+    NumPy numbers are accepted and converted to Python numbers.
 
     Attributes:
-        primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: nothing
-            ever happens to an image.
-        width: Chains per image, ``n`` of Algorithm 1; 1 to 255. With ``mixing="none"`` there is one chain, whatever
-            the width.
+        primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: images
+            are never changed.
+        width: Chains per image, ``n`` of Algorithm 1; 1 to 255. With ``mixing="none"`` there is one chain for any
+            width.
         depth: Slots per chain, ``m`` of Algorithm 1; 1 to 255.
         mixing: ``"paper"``: every slot draws from the primitives and the identity; weights Dirichlet(1, ..., 1) over
             the clean image and the chains. ``"official"``: what the published code and weights use: slots draw from the
             primitives alone, depth U{1..m} per chain, Dirichlet weights over the chains times ``b ~ Beta(1, 1)``,
             ``1 - b`` for the clean image, arcsine distributions. ``"none"``: one chain, no blend with the clean image.
-        alpha: Scale of every amplitude: standard deviations, displacements and (squared) color variance. 0 gives
-            back the input exactly.
+        alpha: Scale of every amplitude: standard deviations, displacements and (squared) color variance. 0 returns
+            the input exactly.
         spectral_size: Side of the random filter, odd, 1 to 31 pixels.
-        spectral_std_max: Standard deviation of the filter's entries is U(0, this).
-        spatial_cut_max: Largest cut ``C``, 3 to 4094: ``c_max ~ U{3..C}``, ``c = floor(q (c_max - 1) + 2)``. The
-            temperature lies between ``T1 = 1 / (pi n^2 ln c)`` and ``T2 = 4 / (pi^3 c^2 ln c)`` or T1 if that is
-            larger; ``n^2`` is height x width, so that T1 means a shift of half a pixel for images of any shape.
-        spatial_cut: A fixed cut ``c``, 2 to 4094, instead of a random one.
-        color_variance_max: Variance of the coefficients is U(0, this).
-        color_cut_max: The cut is U{1..this}; 1 to 1024.
-        color_cut: A fixed cut, 1 to 1024, instead of a random one.
-        color_band: Consecutive frequencies used, from a first one U{1..cut}, truncated at the cut. None: all from 1 to
-            the cut.
+        spectral_std_max: The standard deviation of the filter's entries is U(0, spectral_std_max).
+        spatial_cut_max: Largest cutoff frequency ``C``, 3 to 4094: ``c_max ~ U{3..C}``,
+            ``c = floor(q (c_max - 1) + 2)``. The temperature lies between ``T1 = 1 / (pi n^2 ln c)`` and
+            ``T2 = 4 / (pi^3 c^2 ln c)``, or T1 if that is larger; ``n^2`` is height x width, so that T1 means a
+            shift of half a pixel for images of any shape.
+        spatial_cut: A fixed cutoff frequency ``c``, 2 to 4094, instead of a random one.
+        color_variance_max: The variance of the coefficients is U(0, color_variance_max).
+        color_cut_max: The cutoff frequency is U{1..color_cut_max}; 1 to 1024.
+        color_cut: A fixed cutoff frequency, 1 to 1024, instead of a random one.
+        color_band: Number of consecutive frequencies, of which the first is U{1..cutoff}, truncated at the cutoff.
+            None: all from 1 to the cutoff.
         noise_std: Standard deviation of additive noise, in units of the image range [0, 1]; must be given when
             ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on noise.
-        include_identity, random_depth, spatial_distribution, blend: Set one part of ``mixing`` by itself: the identity
-            among the choices of a slot; depth U{1..m}; the distribution of ``q`` for cut and temperature, ``"uniform"``
-            or ``"arcsine"`` (Beta(1/2, 1/2)); the weights, ``"dirichlet"``, ``"beta"`` or ``"none"``. None: as
-            ``mixing`` says.
+        include_identity, random_depth, spatial_distribution, blend: Override one part of ``mixing``: the identity among
+            the choices of a slot; depth U{1..m}; the distribution of ``q`` for cutoff and temperature, ``"uniform"`` or
+            ``"arcsine"`` (Beta(1/2, 1/2)); the weights, ``"dirichlet"``, ``"beta"`` or ``"none"``. None: as implied by
+            ``mixing``.
 
     Raises:
-        TypeError, ValueError: A field has the wrong type or range; the message names it.
+        TypeError, ValueError: A field has the wrong type or is out of range; the message names it.
 
     Examples:
         >>> config = prime_dali.PrimeConfig(primitives=("color", "spectral"), mixing="official", alpha=0.5)
@@ -142,7 +143,7 @@ class PrimeConfig:
         return super().__new__(cls)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Pickled, perhaps when ``spatial_distribution`` was called ``spatial_law``."""
+        """Restores a pickle, also one from a version that called ``spatial_distribution`` ``spatial_law``."""
         fields = {name: value for name, value in state.items() if not name.startswith("_")}
         self.__init__(**with_new_names(fields))  # type: ignore[misc]
 
@@ -196,19 +197,19 @@ class PrimeConfig:
 
     @property
     def chains(self) -> int:
-        """Chains that are computed: ``width``, or 1 without a blend."""
+        """Number of chains that are computed: ``width``, or 1 without a blend."""
         return 1 if self._variant[3] == "none" else self.width
 
     @property
     def max_cut(self) -> int:
-        """No spatial cut drawn is larger; 0 without the spatial primitive."""
+        """The largest spatial cutoff frequency that can be drawn; 0 without the spatial primitive."""
         if "spatial" not in self.primitives:
             return 0
         return self.spatial_cut_max if self.spatial_cut is None else self.spatial_cut
 
     @property
     def max_band(self) -> int:
-        """No color band drawn holds more frequencies; 0 without the color primitive."""
+        """The largest number of frequencies in a color band; 0 without the color primitive."""
         if "color" not in self.primitives:
             return 0
         cut = self.color_cut_max if self.color_cut is None else self.color_cut
@@ -216,7 +217,7 @@ class PrimeConfig:
 
     @property
     def plan_shape(self) -> PlanShape:
-        """What the kernels are told of its plans."""
+        """The sizes of its plans that the kernels get."""
         return PlanShape(self.chains, self.depth, self.spectral_size, self.max_cut, self.max_band)
 
     @property
@@ -229,8 +230,8 @@ class PrimeConfig:
         return bool(identity), bool(random_depth), str(spatial), str(blend)
 
     def distributions(self, height: int = 0, width: int = 0) -> Distributions:
-        """What the kernels draw from, for images of this size (pixels); the operators of torch and DALI take the size
-        apart."""
+        """The numbers that the kernels draw from, for images of this size (pixels). The operators of torch and DALI
+        take the size as separate arguments."""
         numbers: Distributions = self._distributions  # type: ignore[attr-defined]
         return Distributions(float(height), float(width), *numbers[2:])
 
@@ -250,7 +251,7 @@ class PrimeConfig:
 
 
 def with_new_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a configuration that an earlier version may have saved, by the names that they have now."""
+    """Fields of a configuration, perhaps saved by an earlier version, under their present names."""
     return {_RENAMED.get(name, name): value for name, value in fields.items()}
 
 
@@ -284,7 +285,7 @@ def preset(name: str) -> PrimeConfig:
 
 
 def as_config(config: PrimeConfig | str) -> PrimeConfig:
-    """``config`` itself, or the preset of that name."""
+    """``config`` itself if it is a PrimeConfig, or the preset with this name."""
     if isinstance(config, PrimeConfig):
         return config
     if isinstance(config, str):

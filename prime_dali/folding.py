@@ -1,4 +1,4 @@
-"""The modes of a displacement that a grid of pixels can hold."""
+"""The modes of a displacement field that a grid of pixels can represent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def folded_std(cut: int, height: int, width: int) -> NDArray[np.float64]:
-    """Standard deviations of the modes that a grid can hold, float64 ``[min(cut, H - 2), min(cut, W - 2)]``.
+    """Standard deviations of the modes that a grid can represent, float64 ``[min(cut, H - 2), min(cut, W - 2)]``.
 
     Mode ``i`` of a field is, on a grid of ``N = side - 1`` intervals, mode ``r = i mod 2N`` if ``r < N``, minus mode
     ``2N - r`` if ``r > N``, and zero if ``r`` is 0 or N; independent Gaussians add their variances ``1 / (i^2 + j^2)``

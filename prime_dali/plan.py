@@ -1,4 +1,4 @@
-"""What was drawn for a batch of images."""
+"""Plans: all that was drawn for a batch of images."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LIMITS = {
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What was drawn for a batch: the augmented images are a function of the images and this alone.
+    """All that was drawn for a batch: the augmented images depend only on the images and the plan.
 
-    Row ``r`` of the plan makes output ``r`` from image ``r % batch``; a plan of several views holds the rows of the
-    first view, then those of the second, and so on. The fields below are views of ``rows`` (torch, NumPy or CuPy, like
-    ``rows``), so they can be read and edited in place. A plan that no draw could have made is refused where it is
-    applied on the CPU, see :meth:`validate`. On a GPU it is not read back: an image with such a slot comes out as NaN,
-    in uint8 as black, and weights are taken as they are.
+    Row ``r`` of the plan makes output ``r`` from image ``r % batch``. A plan of several views contains the rows of the
+    first view, then those of the second, and so on. The properties below are views of ``rows`` (torch, NumPy or CuPy,
+    like ``rows``), so they can be read and edited in place. Applying an invalid plan on the CPU raises an error, see
+    :meth:`validate`. On a GPU the plan is not read back: an image with an invalid slot becomes NaN (black in uint8),
+    and weights are not checked.
 
     Attributes:
         rows: int32 ``[views * batch, words]``; layout in csrc/core/plan.h.
@@ -38,8 +38,8 @@ class Plan:
         chains: Chains per image, 1 to 255.
         depth: Slots per chain, 1 to 255.
         filter_size: Side of the spectral filter, odd, 1 to 31.
-        max_cut: No spatial cut is larger, 0 to 4094; 0: no spatial slot. Sizes the workspace.
-        max_band: No color band holds more frequencies, 0 to 1024; 0: no color slot. Sizes the workspace.
+        max_cut: The largest spatial cutoff frequency, 0 to 4094; 0: no spatial slot. Determines the workspace's size.
+        max_band: The most frequencies in a color band, 0 to 1024; 0: no color slot. Determines the workspace's size.
         views: Augmented images per input image, 1 to 16.
 
     Raises:
@@ -71,10 +71,10 @@ class Plan:
         self.check()
 
     def check(self) -> None:
-        """What the constructor asks of the fields, asked again: pickles and assignments get around it.
+        """Check the fields as the constructor does: unpickling and assignments bypass it.
 
-        Every interface calls this before it gives the kernels an address. The numbers in ``rows`` are not read; that is
-        :meth:`validate`.
+        Every interface calls this before it passes an address to the kernels. The numbers in ``rows`` are not read;
+        :meth:`validate` does that.
         """
         _arguments.image_size("size", self.size)
         for name, limits in _LIMITS.items():
@@ -98,14 +98,14 @@ class Plan:
             raise ValueError(f"{wanted} for {self.chains} chains of depth {self.depth}, got int32 {shape}")
 
     def validate(self) -> None:
-        """Raise unless a draw could have made every row; for a plan on a GPU, wait for it.
+        """Raise an error unless every row is valid. A plan on a GPU is copied to the host first, which synchronizes.
 
         Weights are >= 0 and sum to 1 within 1/512, half a step of 8 bits; primitives are known; strengths 0 to 1e20;
-        spatial cuts at most ``max_cut``; color bands lie within 1 to 1024 and hold at most ``max_band`` frequencies.
-        What is applied on the CPU, also under ``torch.compile``, is validated there.
+        spatial cutoffs at most ``max_cut``; color bands lie within 1 to 1024 and have at most ``max_band`` frequencies.
+        Every plan that is applied on the CPU is validated, also under ``torch.compile``.
 
         Raises:
-            ValueError: The message names the row, the slot and what it holds.
+            ValueError: A row is invalid; the message names the row, the slot and its values.
         """
         self.check()
         rows = np.ascontiguousarray(self.numpy().rows)
@@ -113,13 +113,13 @@ class Plan:
 
     @classmethod
     def empty(cls, config: PrimeConfig, size: tuple[int, int], batch: int, views: int, xp: Any) -> Plan:
-        """A plan whose rows, arrays of the module ``xp``, are still to be drawn."""
+        """A plan with uninitialized rows, as an array of the module ``xp``."""
         rows = xp.empty((views * batch, row_words(config.chains, config.depth)), np.int32)
         return cls.of(config, rows, size, views)
 
     @classmethod
     def of(cls, config: PrimeConfig, rows: Any, size: tuple[int, int], views: int) -> Plan:
-        """A plan of these rows, drawn or to be drawn from ``config``."""
+        """A plan with these rows, which are (or will be) drawn from ``config``."""
         return cls(rows, size, *config.plan_shape, views)
 
     @classmethod
@@ -136,17 +136,17 @@ class Plan:
 
         Args:
             slots: ``slots[image][chain]`` lists ``(primitive, strength)`` for spectral, noise and identity,
-                ``("spatial", strength, cut)`` and ``("color", strength, first, last)``. Shorter chains are filled
-                with the identity. Strengths as :attr:`strength`.
+                ``("spatial", strength, cut)`` and ``("color", strength, first, last)``. Shorter chains are padded
+                with the identity. Strengths are those of :attr:`strength`.
             size: ``(height, width)`` of the images, or an int.
-            weights: Per image, ``lambda_0 .. lambda_n``, each >= 0 and their sum 1 within 1/512; default: the chains
-                alone, equally.
+            weights: Per image, ``lambda_0 .. lambda_n``, each >= 0, with a sum of 1 within 1/512; default: equal
+                weights for the chains, 0 for the clean image.
             filter_size: Side of the spectral filter.
-            seed: Names the random streams: image ``i`` uses index ``i`` of this seed. An int of 64 bits.
+            seed: Seed of the Philox keys: image ``i`` uses index ``i``. An int of 64 bits.
 
         Raises:
-            TypeError, ValueError: An unknown primitive, a strength, cut, band or weight outside its range, or sizes
-                that do not fit each other.
+            TypeError, ValueError: An unknown primitive; a strength, cutoff, band or weight out of range; or
+                inconsistent sizes.
 
         Examples:
             >>> plan = prime_dali.Plan.build([[[("noise", 0.25), ("color", 0.5, 2, 9)]]], size=(32, 48))
@@ -179,7 +179,7 @@ class Plan:
 
     @property
     def shape(self) -> PlanShape:
-        """What the kernels are told besides the rows."""
+        """The sizes that the kernels get besides the rows."""
         return PlanShape(self.chains, self.depth, self.filter_size, self.max_cut, self.max_band)
 
     def check_images(self, batch: int, size: tuple[int, int]) -> None:
@@ -192,13 +192,13 @@ class Plan:
 
     @property
     def batch(self) -> int:
-        """Images that the plan is for."""
+        """Number of input images."""
         batch: int = self.rows.shape[0] // self.views  # int(...) would fix a size that torch.export keeps open
         return batch
 
     @property
     def stream(self) -> Any:
-        """int32 ``[rows, 4]``: the random stream of each augmented image, from seed, index, epoch and view."""
+        """int32 ``[rows, 4]``: the Philox key of each augmented image, from seed, index, epoch and view."""
         return self.rows[:, :4]
 
     @property
@@ -216,7 +216,7 @@ class Plan:
 
     @property
     def strength(self) -> Any:
-        """float32 ``[rows, chains, depth]``, after the factor alpha. Spectral and noise: standard deviation; spatial:
+        """float32 ``[rows, chains, depth]``, with alpha applied. Spectral and noise: standard deviation; spatial:
         ``sqrt(T)``, so that a displacement is this times the field times the side; color: standard deviation
         ``sqrt(T)`` of the coefficients."""
         return _as_float32(self._slots()[..., 1:2])[..., 0]
@@ -228,11 +228,11 @@ class Plan:
 
     @property
     def last(self) -> Any:
-        """int32 ``[rows, chains, depth]``: last frequency of a color band, or the cut of a spatial slot; else 0."""
+        """int32 ``[rows, chains, depth]``: last frequency of a color band, or the cutoff of a spatial slot; else 0."""
         return self._slots()[..., 3]
 
     def numpy(self) -> Plan:
-        """The same plan as NumPy on the host (waits for the GPU where there is one)."""
+        """The same plan as NumPy on the host; synchronizes if the plan is on a GPU."""
         rows = self.rows
         if hasattr(rows, "detach"):
             rows = rows.detach().cpu().numpy()
@@ -248,7 +248,7 @@ class Plan:
         return dataclasses.replace(self, rows=rows.to(device))
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same, bit by bit, wherever they are; waits for a GPU."""
+        """Whether both plans are bit-identical, on any devices; synchronizes if one is on a GPU."""
         if not isinstance(other, Plan):
             return NotImplemented
         mine, its = self.numpy(), other.numpy()
@@ -264,13 +264,13 @@ class Plan:
             raise TypeError(f"plan[...]: expected a slice of images, got {type(images).__name__}")
         words = self.rows.shape[1]
         rows = self.rows.reshape(self.views, -1, words)
-        # torch knows no slices that go back.
+        # torch has no slices with negative steps.
         back = isinstance(images.step, int) and images.step < 0
         rows = rows[:, list(range(self.batch))[images] if back else images].reshape(-1, words)
         return dataclasses.replace(self, rows=rows)
 
     def materialize(self) -> list[Slot]:
-        """Every slot that does something, with its random coefficients as float64 NumPy arrays.
+        """Every slot except identities, with its random coefficients as float64 NumPy arrays.
 
         Raises:
             ValueError: As :meth:`validate`.
@@ -291,7 +291,7 @@ class Plan:
         return slots
 
     def describe(self, row: int | None = None, *, limit: int = 16) -> str:
-        """One line a chain for people: what was drawn for an augmented image, with the chain's weight.
+        """A readable description of what was drawn for an augmented image: one line per chain, with its weight.
 
         Args:
             row: The row to describe. None: a table of all rows.
@@ -368,7 +368,7 @@ def _coefficients(slot: Slot, plan: Plan) -> NDArray[np.float64]:
 
 
 def row_words(chains: int, depth: int) -> int:
-    """int32 words of a plan's row: stream, weights, slots."""
+    """Number of int32 words in a plan's row: Philox key, weights, slots."""
     return 5 + chains + 4 * chains * depth
 
 

@@ -1,4 +1,4 @@
-"""``prime_dali.recipes``, which ``training``, ``models`` and ``data`` were before: old imports go on working."""
+"""``prime_dali.recipes``, which ``training``, ``models`` and ``data`` were before: old imports still work."""
 
 from __future__ import annotations
 

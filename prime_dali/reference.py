@@ -1,4 +1,4 @@
-"""PRIME as its equations say it, in float64 NumPy: slow, plain, and what every kernel is compared with."""
+"""The reference of PRIME, straight from the equations in float64 NumPy; all kernels are tested against it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Array = NDArray[np.float64]
 
 
 def apply(images: Any, plan: Plan) -> Array:
-    """Augment a batch as ``plan`` says (Algorithm 1 of the paper).
+    """Augment a batch according to ``plan`` (Algorithm 1 of the paper).
 
     Args:
-        images: NumPy or CPU torch ``[N, 3, H, W]``, uint8 (divided by 255) or floating in [0, 1], to which values up to
-            1/512 outside are clamped, as the kernels do.
+        images: NumPy or CPU torch ``[N, 3, H, W]``, uint8 (divided by 255) or floating in [0, 1]. Values up to 1/512
+            outside are clamped, as in the kernels.
         plan: A plan for these images.
 
     Returns:
         float64 ``[views * N, 3, H, W]``: ``x + sum_i lambda_i (chain_i - x)``.
 
     Raises:
-        TypeError, ValueError: The images are no such array of the plan's batch and size, or further outside of
-            [0, 1] than rounding, or no draw could have made the plan (:meth:`Plan.validate`).
+        TypeError, ValueError: The images have the wrong type, shape or range for the plan, or the plan is invalid
+            (:meth:`Plan.validate`).
 
     Examples:
         >>> images = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), np.uint8)
@@ -49,7 +49,7 @@ def apply(images: Any, plan: Plan) -> Array:
     plan.check()
     expected = (plan.batch, 3, *plan.size)
     if images.shape != expected:
-        raise ValueError(f"images: expected shape {list(expected)} as the plan says, got {list(images.shape)}")
+        raise ValueError(f"images: expected shape {list(expected)} for this plan, got {list(images.shape)}")
     if images.dtype != np.uint8 and images.dtype.kind != "f" and images.dtype.name != "bfloat16":
         raise TypeError(f"images: expected uint8 or a floating dtype, got {images.dtype}")
     x = images / 255.0 if images.dtype == np.uint8 else images.astype(np.float64)
@@ -82,7 +82,8 @@ def apply_slot(x: Array, slot: Slot) -> Array:
 def spectral(x: Array, slot: Slot) -> Array:
     """``y = x * (delta + w)``: depthwise filter, zero padding (paper, eq. "spectral_domain").
 
-    Written as a correlation; the taps are independent and identically distributed, so it is the same law.
+    Written as a correlation; the taps are independent and identically distributed, so the
+    distribution is the same.
 
     Examples:
         >>> (slot,) = prime_dali.Plan.build([[[("spectral", 0.0)]]], size=32).materialize()

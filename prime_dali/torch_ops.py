@@ -17,7 +17,7 @@ DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 
 
 def _load() -> bool:
-    """Load the operators; True if those for CUDA are there too."""
+    """Load the operators; True if those for CUDA are available too."""
     if not (_FOLDER / "_torch.abi3.so").exists():
         raise ImportError("prime_dali was built without torch; install torch >= 2.10 and build it again (see README)")
     _native.require_cpu()
@@ -32,8 +32,8 @@ def _load() -> bool:
 HAS_CUDA = _load()
 
 
-# What the operators require (csrc/bindings/torch/ops.h, csrc/core/check.h), for the kernels that know shapes and dtypes
-# alone.
+# The requirements of the operators (csrc/bindings/torch/ops.h, csrc/core/check.h), for the fake kernels, which know
+# shapes and dtypes only.
 def _expect(condition: Any, what: str) -> None:
     torch._check(condition, lambda: what)
 
@@ -105,20 +105,23 @@ def _apply_fake(
 
 
 def _check_tensor(argument: str, tensor: torch.Tensor) -> None:
-    """TypeError or ValueError unless the kernels can read ``tensor``: dense, and on a device that this build has."""
+    """TypeError or ValueError unless the kernels can read ``tensor``: dense, on a device that this build supports."""
     _memory.check_tensor(argument, tensor)
     if tensor.device.type == "cpu" or (tensor.device.type == "cuda" and HAS_CUDA):
         return
     if tensor.device.type == "cuda":
-        raise ValueError(f"{argument}: on {tensor.device}, but this build has no CUDA; see prime-dali doctor")
+        raise ValueError(
+            f"{argument}: expected a CPU tensor, because this build has no CUDA, got one on {tensor.device}; "
+            "see prime-dali doctor"
+        )
     raise ValueError(f"{argument}: expected a CPU or CUDA tensor, got one on {tensor.device}")
 
 
 def refuse_derivatives(images: torch.Tensor, method: str) -> None:
-    """ValueError if a derivative is wanted, in whatever mode: no operator knows one, and it would come out as 0."""
+    """ValueError if a derivative is requested, in any mode: the operators have none, and it would silently be 0."""
     compiling = torch.compiler.is_compiling()
-    while True:  # a tensor inside another for each of vmap, grad, jvp, ... that is under way
-        # Traced, the argument of torch.func.grad says False, and what is made of it True.
+    while True:  # each active transform (vmap, grad, jvp, ...) wraps the tensor in another
+        # In tracing, requires_grad is False for the argument of torch.func.grad, and True for results computed from it.
         if images.requires_grad or (compiling and images.view_as(images).requires_grad):
             raise ValueError(f"images: expected no gradient ({method} is not differentiable), got requires_grad=True")
         batched = not compiling and torch._C._functorch.is_batchedtensor(images)
@@ -170,29 +173,29 @@ def apply(
     channels_last: bool | None = None,
     flip: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Augment torch images as ``plan`` says.
+    """Augment torch images according to ``plan``.
 
     Args:
         images: ``[N, 3, H, W]`` (any strides) or ``[3, H, W]`` for a plan of one image; uint8 in 0..255, or float16,
-            bfloat16 or float32 in [0, 1], to which values up to 1/512 outside are clamped; H and W from 8 to 4096.
+            bfloat16 or float32 in [0, 1]; values up to 1/512 outside are clamped. H and W from 8 to 4096.
         plan: From :func:`prime_dali.sample`, on the same device, for N images of this size.
-        out_dtype: One of the input dtypes. None: the dtype of ``images``, or float32 where uint8 images are
+        out_dtype: One of the input dtypes. None: the dtype of ``images``, or float32 if uint8 images are
             normalized. uint8 is rounded to nearest.
-        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
         channels_last: Memory format of the output. None: that of ``images``.
-        flip: bool ``[N]`` on the same device: True mirrors all outputs of this image left to right. As PRIME knows no
-            left and right, the distribution is that of flipping before.
+        flip: bool ``[N]`` on the same device: True mirrors all outputs of the image left to right. PRIME's
+            distributions are symmetric, so this has the same distribution as flipping before.
 
     Returns:
-        ``[views * N, 3, H, W]`` (or ``[3, H, W]``) on the same device; for CUDA, on the current stream.
+        ``[views * N, 3, H, W]`` (or ``[3, H, W]``) on the same device; for CUDA, computed on the current stream.
 
     Raises:
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. A plan
-            on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside of [0, 1], NaN too,
-            are a ValueError with their number and range. On CUDA, where no call waits for the device, they come out as
-            NaN (0 in uint8), and the error is raised by a later call on that device, once the kernel has run, or by
-            :func:`prime_dali.check_pixels`. Compiled code raises the same; the replay of a CUDA graph raises nothing
-            itself, but what it meets is raised in these two ways.
+            on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside [0, 1], or NaN, raise
+            a ValueError with their number and range. On CUDA, where calls do not synchronize, their outputs are NaN (0
+            in uint8), and a later call on that device, or :func:`prime_dali.check_pixels`, raises the error. Compiled
+            code raises the same errors. The replay of a CUDA graph raises none; bad pixels in it are reported in these
+            two ways.
 
     Examples:
         >>> images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
@@ -222,7 +225,7 @@ def apply_batch(
     channels_last: bool | None,
     flip: torch.Tensor | None,
 ) -> torch.Tensor:
-    """:func:`apply` to what :func:`as_batch` gave."""
+    """:func:`apply` for images that :func:`as_batch` has checked."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
     if not isinstance(plan.rows, torch.Tensor):
@@ -251,16 +254,16 @@ def apply_batch(
         return torch.ops.prime_dali.apply(
             batch, plan.rows.contiguous(), flip, list(plan.shape), dtype, means, scales, channels_last
         )
-    except RuntimeError as error:  # the stable ABI passes no exception types on
+    except RuntimeError as error:  # the stable ABI does not preserve exception types
         if "prime_dali: out of memory" not in str(error):
             raise
         raise torch.OutOfMemoryError(
-            f"prime_dali: no memory for {plan.rows.shape[0]} images on {batch.device}"
+            f"prime_dali: out of memory for {plan.rows.shape[0]} images on {batch.device}; use smaller batches"
         ) from None
 
 
 def as_batch(images: Any, method: str = "PRIME") -> tuple[torch.Tensor, tuple[int, int]]:
-    """``images``, checked but for their values, as ``[N, 3, H, W]``, and their height and width."""
+    """``images`` as ``[N, 3, H, W]``, and their height and width; checked, except for the pixel values."""
     if not isinstance(images, torch.Tensor):
         raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
     _check_tensor("images", images)
@@ -281,7 +284,7 @@ def check_pixels(device: int) -> None:
 
 
 def check_dtype(argument: str, dtype: Any) -> None:
-    """TypeError unless ``dtype`` is one that images can have."""
+    """TypeError unless ``dtype`` is supported for images."""
     if dtype not in DTYPES:
         raise TypeError(f"{argument}: expected uint8, float16, bfloat16 or float32, got {dtype}")
 
@@ -289,7 +292,7 @@ def check_dtype(argument: str, dtype: Any) -> None:
 def output_format(
     dtype: torch.dtype, out_dtype: torch.dtype | None, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> tuple[torch.dtype, list[float], list[float]]:
-    """``(dtype, mean, 1 / std)`` of the output, checked; empty lists where nothing is normalized."""
+    """``(dtype, mean, 1 / std)`` of the output, checked; empty lists if nothing is normalized."""
     means, scales = _arguments.normalization(mean, std)
     if out_dtype is None:
         out_dtype = torch.float32 if means and dtype == torch.uint8 else dtype

@@ -22,7 +22,7 @@ CUDA = pytest.param("cuda", marks=needs_gpu)
 DALI_GPU = pytest.param("gpu", marks=pytest.mark.skipif(
     not torch.cuda.is_available() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"))  # fmt: skip
 DEVICES = ["cpu", CUDA]
-# How long a test goes on beyond its share of the suite (make fuzz).
+# How long a test continues beyond its share of the suite (make fuzz).
 FUZZ_SECONDS = float(os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0"))
 
 

@@ -1,6 +1,6 @@
 """What the fuzz tests share: how many examples they try, and the calls that they draw.
 
-In the suite a test tries a number of examples that are always the same; ``make fuzz`` goes on with others, as long as
+In the suite a test tries a number of examples that are always the same; ``make fuzz`` continues with others, as long as
 ``conftest.FUZZ_SECONDS`` says.
 """
 
@@ -126,12 +126,12 @@ def calls(draw: st.DrawFn) -> Call:
         | one.map(np.uint32)
     )
     std = st.floats(0.01, 10)
-    normalised = draw(st.booleans())
+    normalized = draw(st.booleans())
     options: dict[str, Any] = {"flip": draw(st.none() | st.lists(st.booleans(), min_size=count, max_size=count).map(lambda f: np.array(f, bool)))}  # fmt: skip
-    if normalised:
+    if normalized:
         options |= {"mean": draw(st.tuples(*[st.floats(-1, 1)] * 3)), "std": draw(st.tuples(std, std, std))}
-    options["out_dtype"] = draw(st.none() | st.sampled_from(DTYPES[normalised:]))
-    if options["out_dtype"] is None and normalised and array.dtype == np.uint8:
+    options["out_dtype"] = draw(st.none() | st.sampled_from(DTYPES[normalized:]))
+    if options["out_dtype"] is None and normalized and array.dtype == np.uint8:
         options["out_dtype"] = np.float32
     return Call(
         config=draw(st.sampled_from(("imagenet", "cifar")).map(prime_dali.preset) | configs()),

@@ -91,7 +91,7 @@ def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "file").touch()
     refused(f"{tmp_path / 'file'}: expected a folder, got a file", out=tmp_path / "file")
     refused(
-        f"{tmp_path / 'file' / 'out'}: expected it to lie in a folder, got a file there", out=tmp_path / "file" / "out"
+        f"{tmp_path / 'file' / 'out'}: expected its parent to be a folder, got a file", out=tmp_path / "file" / "out"
     )
     assert files(source) == before
 

@@ -109,7 +109,7 @@ def test_maps_equal_pillow(operation: int, magnitudes: list[float], size: tuple[
 
 
 def test_map_by_hand() -> None:
-    """x' = x + 2 + y / 4 on pixel centres: of row 1, whose centre is 1.5, a shift of 2.375."""
+    """x' = x + 2 + y / 4 on pixel centers: of row 1, whose center is 1.5, a shift of 2.375."""
     images = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
     images[:, :, 1] = 10 * torch.arange(8, dtype=torch.uint8)
     # In coordinates from -1 to 1: x' = x + (y + 1) / 4 + 2 / 4.
@@ -120,7 +120,7 @@ def test_map_by_hand() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_whole_equals_pillow(dtype: torch.dtype, device: str) -> None:
-    """The published code's order of work: normalise the chains, then mix them, then mix with the clean image."""
+    """The published code's order of work: normalize the chains, then mix them, then mix with the clean image."""
     images, index = make_images(6, 32, 40, dtype=torch.uint8), torch.arange(6)
     module = AugMix(3, seed=2, views=3, mean=MEAN, std=STD)
     given = images if dtype == torch.uint8 else images / 255
@@ -194,11 +194,11 @@ def test_dtypes_layouts_and_normalisation(dtype: torch.dtype, channels_last: boo
     torch.testing.assert_close(values.cpu(), expected, rtol=0, atol=2 * coarse + 2e-6)
 
     for wanted in (None, torch.float16):
-        normalised = AugMix(3, views=3, mean=MEAN, std=STD, out_dtype=wanted)(images, index)
-        assert normalised.dtype == (wanted or (torch.float32 if dtype == torch.uint8 else dtype))
+        normalized = AugMix(3, views=3, mean=MEAN, std=STD, out_dtype=wanted)(images, index)
+        assert normalized.dtype == (wanted or (torch.float32 if dtype == torch.uint8 else dtype))
         mean, std = (torch.tensor(part, device=device)[:, None, None] for part in (MEAN, STD))
         scaled = (exact(images, index) - mean) / std
-        torch.testing.assert_close(normalised.float(), scaled, rtol=2**-8, atol=2**-8)
+        torch.testing.assert_close(normalized.float(), scaled, rtol=2**-8, atol=2**-8)
 
 
 def test_flip_comes_first() -> None:

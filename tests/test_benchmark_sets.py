@@ -58,7 +58,7 @@ def test_cifar_c_bar_has_its_own_names(tmp_path: Path) -> None:
     (lambda f: np.save(f / "labels.npy", np.full(40, 10)), "labels.npy: expected 0 to 9 for a network of 10 classes, got 10 to 10"),
     (lambda f: np.save(f / "labels.npy", np.full(40, -1)), "got -1 to -1"),
     (lambda f: (f / "fog.npy").write_text("no array"), "fog.npy: not a NumPy array"),
-    (lambda f: np.savez((f / "fog.npy").open("wb"), gray(range(40))), "fog.npy: expected one NumPy array (.npy), got an archive of some (.npz)"),
+    (lambda f: np.savez((f / "fog.npy").open("wb"), gray(range(40))), "fog.npy: expected one NumPy array (.npy), got an archive (.npz)"),
     (lambda f: (f / "fog.npy").write_bytes(b""), "fog.npy: not a NumPy array"),
     (lambda f: np.save(f / "fogg.npy", gray(range(40))), "got 'fogg'; did you mean 'fog'?"),
     (lambda f: (f / "labels.npy").unlink(), "labels.npy: no such file"),
@@ -138,7 +138,7 @@ def test_unknown_class_folders(tmp_path: Path) -> None:
         benchmarks.imagenet_pictures(tmp_path, WNIDS, subset=True)
 
 
-def test_the_centre_of_a_photograph_is_what_is_seen(tmp_path: Path) -> None:
+def test_the_center_of_a_photograph_is_what_is_seen(tmp_path: Path) -> None:
     pixels = np.zeros((512, 768, 3), np.uint8)  # resized by half to 256 x 384: the crop is rows 16:240, columns 80:304
     pixels[32:480, 160:608] = 255
     (tmp_path / WNIDS[0]).mkdir()

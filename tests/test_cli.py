@@ -51,6 +51,8 @@ def test_a_command_that_needs_torch_says_how_to_get_it() -> None:
 def test_an_old_option_says_its_new_name(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["gallery", "photos", "--law", "uniform"]) == 2
     assert "--law: is called --spatial-distribution now" in capsys.readouterr().err
+    assert cli.main(["evaluate", "last.pt", "--normalise", "none"]) == 2
+    assert "--normalise: is called --normalize now" in capsys.readouterr().err
 
 
 def test_demo(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -68,7 +68,7 @@ MISTAKES = [
     ("augment photos copies --copies 2 --fromat png", 2, "prime-dali augment: --fromat: no such option; did you mean --format?"),
     ("augment photos copies --copies 0", 1, "prime-dali augment: --copies: expected 1 to 10000, got 0"),
     (f"augment --remake {PNG} b.png --seed 3", 2, "prime-dali augment: --remake: expected SRC and DST alone, got --seed"),
-    ("augment photos copies more --copies 2", 2, "prime-dali augment: more: expected no such argument here"),
+    ("augment photos copies more --copies 2", 2, "prime-dali augment: more: unexpected argument"),
     ("corrupt cifar11 photos c", 2, "prime-dali corrupt: data: expected one of 'cifar10', 'cifar100', 'imagenet', got 'cifar11'; did you mean 'cifar10'?"),
     ("corrupt cifar10 empty c --only fog", 1, CIFAR),
     ("corrupt imagenet photos c --only gausian_noise", 1, "got 'gausian_noise'; did you mean 'gaussian_noise'?"),
@@ -89,12 +89,12 @@ MISTAKES = [
     ("train --data photos --out o --no-jds", 2, "prime-dali train: --no-jds: no such option; did you mean --no-jsd?"),
     ("train --data photos --out o --precision float16", 2, "prime-dali train: --precision: expected one of 'auto', 'float32', 'bfloat16', got 'float16'; did you mean 'bfloat16'?"),
     ("train --config /no/such.yaml", 1, "prime-dali train: /no/such.yaml: no such file or folder"),
-    ("train --config typo.yaml --data photos --out o", 1, "prime-dali train: epohcs: expected a setting of prime-dali train in typo.yaml, found no such one; did you mean 'epochs'?"),
+    ("train --config typo.yaml --data photos --out o", 1, "prime-dali train: epohcs: expected a setting of prime-dali train in typo.yaml, got an unknown one; did you mean 'epochs'?"),
     ("train --config word.yaml --data photos --out o", 1, "prime-dali train: epochs: expected a whole number in word.yaml, got 'three'"),
     ("train --config kind.yaml --data photos --out o", 1, "prime-dali train: recipe in kind.yaml: expected one of 'cifar10', 'cifar100', 'in100', 'imagenet', got 'cifar11'; did you mean 'cifar10'?"),
     ("train --data empty --out o", 1, CIFAR),
     ("analyze ablation", 2, "prime-dali analyze ablation: --out: required, but not given"),
-    ("analyze ablation --out o --set data=photos epohcs=3", 1, "prime-dali analyze ablation: none: epohcs: expected a setting of prime-dali train, found no such one; did you mean 'epochs'?"),
+    ("analyze ablation --out o --set data=photos epohcs=3", 1, "prime-dali analyze ablation: none: epohcs: expected a setting of prime-dali train, got an unknown one; did you mean 'epochs'?"),
     ("analyze methods --out o --set data=photos --evaluate cifar-c=photos bacth=3", 1, "got 'bacth'; did you mean 'batch'?"),
     ("analyze cost --out o --methods prim", 2, "got 'prim'; did you mean 'prime'?"),
     ("analyze similarity photos --out o --backbone last.pt --methods prme", 1, "prime-dali analyze similarity: --methods: expected one of 'clean', 'augmix-no-mix', 'prime-no-mix', 'augmix', 'prime', got 'prme'; did you mean 'prime'?"),
@@ -177,7 +177,7 @@ def test_exit_statuses(capsys: pytest.CaptureFixture) -> None:
     assert ended(KeyError("oops")) == 1  # a mistake of ours, shown whole
     said = capsys.readouterr().err
     assert "Traceback" in said
-    assert said.splitlines()[-1] == "prime-dali x: a bug of prime-dali, please report it (KeyError)"
+    assert said.splitlines()[-1] == "prime-dali x: a bug in prime-dali, please report it (KeyError)"
     assert ended(RuntimeError("CUDA error: out of luck\nCompile with TORCH_USE_CUDA_DSA")) == 1
     assert capsys.readouterr().err == "prime-dali x: CUDA error: out of luck\n"  # a library's advice is not for users
     assert cli.main(["--version"]) == cli.main(["train", "--help"]) == 0
@@ -348,9 +348,9 @@ def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
     said = capsys.readouterr().out
     for line in (r"data     cifar10 in .*, 10 classes", r"images   32 x 32, 4 steps of 20 per epoch, 2 epochs",
                  r"network  shufflenet_v2_x0_5, stem imagenet, [\d,]+ parameters", r"device   cpu, 1 threads, float32, not compiled",
-                 r"done: 8 steps, .* % of the validation images right; .*last\.pt"):  # fmt: skip
+                 r"done: 8 steps, .* % of the validation images correct; .*last\.pt"):  # fmt: skip
         assert re.search(f"^{line}$", said, re.M), line
-    epochs = re.findall(r"right; ([\d.]+) s an epoch", said)
+    epochs = re.findall(r"correct; ([\d.]+) s per epoch", said)
     assert len(epochs) == 2
     assert all(float(seconds) < 900 for seconds in epochs)
 

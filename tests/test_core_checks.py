@@ -74,7 +74,7 @@ BAD_SAMPLES = [
     ({"epoch": at(EPOCH, EPOCH.ctypes.data + 1)}, "epoch: expected an address that is a multiple of 8"),
     ({"plan": at(ROWS, 0)}, "plan: expected an address"),
     ({"plan": ROWS[:3]}, "plan: expected 4 rows of .* words, got 3 of"),
-    ({"plan": as_if(ROWS, data=(ROWS.ctypes.data, True))}, "plan: expected an array that can be written"),
+    ({"plan": as_if(ROWS, data=(ROWS.ctypes.data, True))}, "plan: expected a writable array"),
 ]
 BAD_APPLIES = [
     *(({"plan_shape": [n, 3, 3, 100, 10]}, "chains: expected 1 to 255") for n in (0, -1, 256, 2**32 + 3)),
@@ -99,10 +99,10 @@ BAD_APPLIES = [
     ({"out": as_if(OUT, typestr="<U16")}, "out: expected elements of 1 to 8 bytes, got U16"),
     ({"images": at(IMAGES, 0)}, "images: expected an address"),
     ({"images": at(IMAGES, IMAGES.ctypes.data + 1)}, "images: expected an address that is a multiple of 4"),
-    ({"images": as_if(IMAGES, typestr="|u1", strides=(2**62, 1, 1, 1))}, "images: expected strides of a possible array"),
+    ({"images": as_if(IMAGES, typestr="|u1", strides=(2**62, 1, 1, 1))}, "images: expected strides of an array in 64-bit memory"),
     ({"images": as_if(IMAGES, strides=(4, 4, 4, 2))}, "images: expected strides of whole elements, got one of 2 bytes"),
     ({"out": as_if(OUT, strides=(4, 4, 4))}, "out: expected 4 strides, got 3"),
-    ({"out": as_if(OUT, data=(OUT.ctypes.data, True))}, "out: expected an array that can be written"),
+    ({"out": as_if(OUT, data=(OUT.ctypes.data, True))}, "out: expected a writable array"),
     ({"flip": np.zeros(3, bool)}, "flip: expected 2 values, got 3"),
     ({"mean": [0.5], "scale": []}, "mean, std: expected three numbers each, or none, got 1 and 0"),
     ({"mean": [1e300] * 3, "scale": [1.0] * 3}, "mean, std: expected what float32 holds"),
@@ -135,7 +135,7 @@ def test_memory_of_a_gpu_is_not_read_by_the_cpu() -> None:
         lambda: _arrays.Apply(**{**apply_arguments(), "plan": there}).cpu(1),
         lambda: _arrays.validate(there, DRAWN.shape),
     ):
-        with pytest.raises(ValueError, match="expected arrays of host memory, got one of CUDA"):
+        with pytest.raises(ValueError, match="expected arrays in host memory, got a CUDA array"):
             run()
 
 

@@ -1,4 +1,4 @@
-"""``prime-dali corrupt``: the folders that it makes, goes on with and refuses."""
+"""``prime-dali corrupt``: the folders that it makes, resumes and refuses."""
 
 from __future__ import annotations
 

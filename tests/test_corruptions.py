@@ -247,7 +247,7 @@ def test_spatter_without_a_drop_leaves_the_image() -> None:
 def test_c_bar_facts() -> None:
     images = tiles(32) // 2 + 20  # 20 to 147
     black = (corruptions.cifar(images, "blue_noise_sample", 4) == 0).all(-1)
-    assert black.mean() == pytest.approx(0.0735, abs=0.005)  # the normal law under 0.3 * 3.5 - 2.5
+    assert black.mean() == pytest.approx(0.0735, abs=0.005)  # the normal distribution below 0.3 * 3.5 - 2.5
     gray = corruptions.cifar(images, "checkerboard_cutout", 5)
     changed = (gray != images).any(-1)
     assert (gray[changed] == 128).all()

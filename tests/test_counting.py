@@ -18,7 +18,7 @@ from prime_dali import PRIME, _counting
 from prime_dali.training.augmix import AugMix
 
 SIZE = (8, 9)
-ASKS = "index: expected each image's own number, got None"
+ASKS = "index: expected each image's index, got None"
 
 
 def different(images: torch.Tensor) -> int:
@@ -194,7 +194,7 @@ def test_a_graph_holds_the_counter_and_the_epoch_or_refuses(device: str) -> None
     assert torch.equal(on_cpu(images), module(images, index, 0))
     assert on_cpu.counter == 2
     for arguments in ((), (index,)):
-        with pytest.raises(ValueError, match="PRIME: expected on cuda:0 like images"):  # noqa: SIM117
+        with pytest.raises(ValueError, match="PRIME: expected its counter and epoch on cuda:0 like images"):  # noqa: SIM117
             with torch.cuda.graph(torch.cuda.CUDAGraph()):
                 on_cpu(images, *arguments)
 

@@ -80,9 +80,9 @@ def test_outputs(size: tuple[int, int], layout: str, cuda: Any) -> None:
     assert np.array_equal(flipped[~np.tile(flip, 3)], base[~np.tile(flip, 3)])
     assert np.array_equal(apply(cuda, images, plan, np.float16, layout=layout), base.astype(np.float16))
     assert np.array_equal(apply(cuda, images, plan, np.uint8, layout=layout)[:3], images)
-    normalised = apply(cuda, images, plan, layout=layout, mean=(0.5, 0.4, 0.3), scale=(4.0, 3.0, 2.0))
+    normalized = apply(cuda, images, plan, layout=layout, mean=(0.5, 0.4, 0.3), scale=(4.0, 3.0, 2.0))
     expected = (base - np.reshape((0.5, 0.4, 0.3), (3, 1, 1))) * np.reshape((4, 3, 2), (3, 1, 1))
-    assert np.abs(normalised - expected).max() < 1e-5
+    assert np.abs(normalized - expected).max() < 1e-5
 
 
 def test_chunks_do_not_matter(cuda: Any) -> None:

@@ -122,12 +122,12 @@ def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> 
     for index, epoch in ((np.int64, np.int64), (np.uint8, np.int16), (np.int32, np.uint32)):
         np.testing.assert_array_equal(augmented(index, epoch), expected)
     for index, epoch, message in (
-        (np.float32, np.int64, "index: expected integers that int64 holds"),
-        (np.int64, np.uint64, "epoch: expected integers that int64 holds"),
+        (np.float32, np.int64, "index: expected integers that fit int64"),
+        (np.int64, np.uint64, "epoch: expected integers that fit int64"),
         (np.int64, lambda i: np.int64(2**32), "epoch: expected 0 to 4294967295, got 4294967296"),
         (np.int64, lambda i: np.int64(-1), "epoch: expected 0 to 4294967295, got -1"),
-        (lambda i: np.array([i, i]), np.int64, "index: expected one number an image, got shape"),
-        (np.int64, lambda i: np.array([i, i]), "epoch: expected one number an image, got shape"),
+        (lambda i: np.array([i, i]), np.int64, "index: expected one number per image, got shape"),
+        (np.int64, lambda i: np.array([i, i]), "epoch: expected one number per image, got shape"),
     ):
         with pytest.raises((RuntimeError, ValueError), match=message):
             augmented(index, epoch)
@@ -156,12 +156,12 @@ def test_bad_arguments_fail_when_the_pipeline_is_built(
 @pytest.mark.parametrize("mode", ["cupy", "dlpack", TORCH])
 def test_bad_batches_fail_with_our_message(device: str, mode: str) -> None:
     with pytest.raises(
-        RuntimeError, match=r"images: expected CHW with 3 channels as layout says, got shape \[24, 40, 3\]"
+        RuntimeError, match=r"images: expected CHW with 3 channels for this layout, got shape \[24, 40, 3\]"
     ):
         run(device, layout="CHW", mode=mode)
     gray = IMAGES[..., :1].copy()
     with pytest.raises(
-        RuntimeError, match=r"images: expected HWC with 3 channels as layout says, got shape \[24, 40, 1\]"
+        RuntimeError, match=r"images: expected HWC with 3 channels for this layout, got shape \[24, 40, 1\]"
     ):
         run(device, images=gray, mode=mode)
     with pytest.raises(RuntimeError, match="images: expected one size in a batch, got shapes"):

@@ -163,11 +163,11 @@ def test_alpha_of_each_image(device: str, plugin: Path) -> None:
 @pytest.mark.parametrize(("program", "message"), [
     ("dali.load_plugin('none.so')", "FileNotFoundError: path: expected a plugin library, found no file at .*/none.so"),
     ("open('text.so', 'w').write('no library'); dali.load_plugin('text.so')",
-     "ImportError: .*/text.so is no plugin for DALI .*; build it with `prime-dali build-dali-plugin`"),
+     "ImportError: .*/text.so is not a plugin for DALI .*; build it with `prime-dali build-dali-plugin`"),
     ("arrays.interface = 1; dali.load_plugin()",
      "ImportError: .* was built for another version of prime-dali; build it with `prime-dali build-dali-plugin`"),
     ("dali.load_plugin(); dali.load_plugin(); open('other.so', 'w'); dali.load_plugin('other.so')",
-     "RuntimeError: path: the plugin .* has been loaded, and DALI cannot take another"),
+     "RuntimeError: path: the plugin .* is already loaded, and DALI cannot load another"),
 ])  # fmt: skip
 def test_plugins_that_do_not_fit_are_refused(program: str, message: str, tmp_path: Path, plugin: Path) -> None:
     program = f"from prime_dali import _arrays as arrays, dali; {program}"
@@ -193,9 +193,9 @@ def test_one_process_compiles_and_the_others_wait(tmp_path: Path, monkeypatch: p
     whole, record = path.read_bytes(), native._record(path).read_bytes()
     for content, text, message in (
         (whole[:100_000], record, f"damaged: expected {len(whole)} bytes, got 100000"),
-        (whole[:-8] + b"changed!", record, "damaged: its content is not what was compiled"),
-        (whole, b"{", "not compiled to its end"),
-        (whole, None, "not compiled to its end"),
+        (whole[:-8] + b"changed!", record, "damaged: its content has changed"),
+        (whole, b"{", "not compiled completely"),
+        (whole, None, "not compiled completely"),
     ):
         path.write_bytes(content)
         native._record(path).unlink() if text is None else native._record(path).write_bytes(text)
@@ -207,11 +207,11 @@ def test_one_process_compiles_and_the_others_wait(tmp_path: Path, monkeypatch: p
     path.write_bytes(whole[:100_000])
     elsewhere = tmp_path / "elsewhere.so"
     elsewhere.write_bytes(whole[:100_000])
-    for given, message in ((path, "not compiled to its end"), (elsewhere, "damaged: expected .* bytes, got 100000")):
+    for given, message in ((path, "not compiled completely"), (elsewhere, "damaged: expected .* bytes, got 100000")):
         monkeypatch.setattr(native, "_loaded", None)
         if given == path:
             native._record(path).write_bytes(b"{")
-        with pytest.raises(ImportError, match=f"is no plugin that can be loaded: {message}; build it with"):
+        with pytest.raises(ImportError, match=f"cannot be loaded: {message}; build it with"):
             native.load_plugin(given)
     monkeypatch.setattr(
         native, "_compile", lambda target: (target.write_bytes(whole), native._record(target).write_bytes(record))

@@ -39,7 +39,7 @@ def test_accuracy_does_not_depend_on_the_batch(batch: int, device: str) -> None:
     assert found == 6 / 8
 
 
-def test_images_are_normalised() -> None:
+def test_images_are_normalized() -> None:
     """(x - mean) / std with mean 20 / 255 makes each image look one class lower."""
     images, labels = gray([1, 2, 3]), np.array([0, 1, 2])
     assert evaluate.accuracy(Gray(10), images, labels, [20 / 255] * 3, [1.0] * 3, CPU) == 1
@@ -69,7 +69,7 @@ def test_bad_labels_and_logits() -> None:
         evaluate.accuracy(Gray(10), gray([]), np.array([], np.int64), **PLAIN, device=CPU)
     with pytest.raises(ValueError, match=r"images: expected uint8 \[N, H, W, 3\], got uint8 \[2, 3, 32, 32\]"):
         evaluate.accuracy(Gray(10), gray([0, 1]).transpose(0, 3, 1, 2), np.array([0, 1]), **PLAIN, device=CPU)
-    with pytest.raises(ValueError, match=r"labels: expected int64 \[2\], one an image, got int64 \[3\]"):
+    with pytest.raises(ValueError, match=r"labels: expected int64 \[2\], one per image, got int64 \[3\]"):
         evaluate.accuracy(Gray(10), gray([0, 1]), np.array([0, 1, 2]), **PLAIN, device=CPU)
     broken = Gray(10)
     broken.levels[3] = torch.nan
@@ -249,9 +249,9 @@ def test_evaluate_on_imagenet(
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--imagenet-c", "x"], "--imagenet-c: expected a network of ImageNet, got one of size 32"),
-    (["--cifar-c", "{c}", "--normalise", "standard"], "reference: expected with --normalise standard, and only then"),
-    (["--cifar-c", "{c}", "--reference", "x", "--normalise", "none"], "reference: expected with --normalise standard, and only then"),
-    (["--cifar-c", "{c}", "--normalise", "alexnet"], "normalise: expected none or standard, as AlexNet's errors are of ImageNet-C"),
+    (["--cifar-c", "{c}", "--normalize", "standard"], "reference: expected with --normalize standard, and only then"),
+    (["--cifar-c", "{c}", "--reference", "x", "--normalize", "none"], "reference: expected with --normalize standard, and only then"),
+    (["--cifar-c", "{c}", "--normalize", "alexnet"], "normalize: expected none or standard, as AlexNet's errors are of ImageNet-C"),
     (["--cifar-c", "{c}", "--reference", "{c}/labels.npy"], "labels.npy: expected results.json of prime-dali evaluate with cifar-c"),
     (["--cifar-c", "{c}", "--bn-adapt", "some"], "bn-adapt: expected single, partial, full, or two whole numbers N n, got 'some'"),
     (["--cifar-c", "{c}", "--bn-adapt", "full"], "n: expected at most the 8 images of gaussian_noise 1, got 400"),

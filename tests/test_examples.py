@@ -208,9 +208,9 @@ def test_timm_loop_trains_compiled(
 def test_jsd_loss_is_its_definition(script: Callable[[str], ModuleType]) -> None:
     logits = torch.randn(3 * 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = torch.tensor([0, 4, 2, 2])
-    laws = logits.view(3, 4, 5).softmax(2)
-    divergence = (laws * (laws / laws.mean(0)).log()).sum(2).mean()
-    expected = -laws[0, torch.arange(4), labels].log().mean() + 12 * divergence
+    distributions = logits.view(3, 4, 5).softmax(2)
+    divergence = (distributions * (distributions / distributions.mean(0)).log()).sum(2).mean()
+    expected = -distributions[0, torch.arange(4), labels].log().mean() + 12 * divergence
     torch.testing.assert_close(script("timm_loop").jsd_loss(logits, labels), expected)
 
 

@@ -47,7 +47,7 @@ def numpy(images: torch.Tensor) -> np.ndarray:
 
 
 def formatted(images: np.ndarray, batch: int, options: dict[str, Any], dtype: Any) -> np.ndarray:
-    """float32 images as a call with these options writes them, to the bit."""
+    """float32 images as a call with these options writes them, bit-identical."""
     if options["flip"] is not None and batch:
         flip = np.tile(options["flip"], len(images) // batch)
         images = np.where(flip[:, None, None, None], images[..., ::-1], images)

@@ -171,10 +171,10 @@ def test_copies(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "message"), [
     ("bases: {}", r"grid.yaml: field: .* got 'bases'; did you mean 'base'"),
-    ("base: {epoch: 3}", "epoch: expected a setting of prime-dali train, found no such one; did you mean 'epochs'"),
+    ("base: {epoch: 3}", "epoch: expected a setting of prime-dali train, got an unknown one; did you mean 'epochs'"),
     ("evaluate: {cifar_c: x, cifar-c: x}", "evaluate: .* got 'cifar_c'; did you mean 'cifar-c'"),
     ("evaluate: {clean: x}", "evaluate: expected a benchmark, cifar-c or imagenet-c"),
-    ("runs: [{name: a, widht: 1}]", "a: widht: expected a setting of prime-dali train, found no such one; did you mean 'width'"),
+    ("runs: [{name: a, widht: 1}]", "a: widht: expected a setting of prime-dali train, got an unknown one; did you mean 'width'"),
     ("runs: [{name: a}, {name: a}]", "runs: expected each name once, got 'a' 2 times"),
     ("runs: [{name: ../a}]", "runs: expected a name that a folder can have"),
     ("runs: [{width: 1}]", "runs: expected settings with a name"),
@@ -211,12 +211,14 @@ def words_of(grid: Path, folder: Path) -> list:
 def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = words_of(grid, tmp_path)
     with pytest.raises(SystemExit) as stop:
-        ablation.run(options(ablation, *words, "normalise=alexnets"))
+        ablation.run(options(ablation, *words, "normalize=alexnets"))
     assert stop.value.code == 2
     assert (
-        "--normalise: expected one of 'none', 'alexnet', 'standard', got 'alexnets'; did you mean 'alexnet'?"
+        "--normalize: expected one of 'none', 'alexnet', 'standard', got 'alexnets'; did you mean 'alexnet'?"
         in capsys.readouterr().err
     )
+    with pytest.raises(ValueError, match="evaluate: normalise: is called normalize now"):
+        ablation.run(options(ablation, *words, "normalise=none"))
 
 
 def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -1,6 +1,6 @@
-"""Commands that are killed at random moments and go on: what they leave is that of a run without an interruption.
+"""Commands that are killed at random moments and resume: what they leave is that of a run without an interruption.
 
-Here a few kills of each command. ``PRIME_DALI_FUZZ_SECONDS=600`` goes on for so long with each of them, in new folders
+Here a few kills of each command. ``PRIME_DALI_FUZZ_SECONDS=600`` continues for so long with each of them, in new folders
 again and again; ``PRIME_DALI_FUZZ_SEED`` names the moments.
 """
 

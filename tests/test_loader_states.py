@@ -91,10 +91,10 @@ def test_a_state_with_the_checkpoint_of_a_source(folder: Path) -> None:
     ({"batches": -1}, "state: batches: expected 0 to"),
     ({"settings": []}, "settings: expected a mapping, got list"),
     ({"settings": {}}, "state: expected one with views 1, got None"),
-    ({"replaced": [[0, COUNT]]}, rf"state: replaced: expected numbers of {COUNT} files, .* got \[0, {COUNT}\]"),
+    ({"replaced": [[0, COUNT]]}, rf"state: replaced: expected indices of {COUNT} files, .* got \[0, {COUNT}\]"),
     ({"replaced": [[0, 1], [1, 2]]}, r"each with that of a file that is not broken, got \[0, 1\]"),
     ({"replaced": [["a", 1]]}, r"replaced\[0\]\[0\]: expected an int, got str"),
-    ({"replaced": {"a": 1}}, "state: replaced: expected pairs of numbers of files"),
+    ({"replaced": {"a": 1}}, "state: replaced: expected pairs of file indices"),
     ({"checkpoint": "AAAA"}, "state: checkpoint: expected that of a pipeline of files, without one, got one"),
 ])  # fmt: skip
 def test_a_state_that_is_damaged_changes_nothing(change: dict, message: str, folder: Path) -> None:

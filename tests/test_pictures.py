@@ -104,7 +104,7 @@ def test_skipped_pictures(command: str, tree: Path, tmp_path: Path, capfd: pytes
     assert f"skipped {tree}/cls/no\\ntext \\xe9.jpg: not a readable image (" in printed
     for name, why in (("pipe", "a pipe, a socket or a device"), ("device", "a pipe, a socket or a device")):
         assert f"{name}.jpg: not a readable image (expected a file, got {why})" in printed
-    assert ("bytes, of at most 255" in printed) == (command != "gallery")
+    assert ("bytes, more than 255" in printed) == (command != "gallery")
     made = [path for path in out.rglob("*") if path.suffix in (".png", ".JPEG")]
     assert len(made) == 1
 

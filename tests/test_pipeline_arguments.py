@@ -32,10 +32,10 @@ def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"data": None}, ValueError, "folder: expected either folder or files, got neither"),
     ({"files": ["a.jpg"], "labels": [0]}, ValueError, "folder: expected either folder or files, got both"),
-    ({"data": "/nowhere"}, ValueError, "folder: expected a folder with one folder a class, got '/nowhere', which is not"),
+    ({"data": "/nowhere"}, ValueError, "folder: expected a folder with one subfolder per class, got '/nowhere', which is not"),
     ({"labels": [0]}, ValueError, "labels: expected None with folder"),
-    ({"data": None, "files": ["a.jpg", "b.jpg"]}, ValueError, "labels: expected one int a file, got None"),
-    ({"data": None, "files": ["a.jpg", "b.jpg"], "labels": [0]}, ValueError, "labels: expected one a file, 2, got 1"),
+    ({"data": None, "files": ["a.jpg", "b.jpg"]}, ValueError, "labels: expected one int per file, got None"),
+    ({"data": None, "files": ["a.jpg", "b.jpg"], "labels": [0]}, ValueError, "labels: expected one per file, 2, got 1"),
     ({"data": None, "files": ["a.jpg"], "labels": [0.5]}, TypeError, "labels: expected ints, got float64"),
     ({"data": None, "files": [], "labels": []}, ValueError, "files: expected at least one path, got none"),
     ({"data": None, "files": "a.jpg", "labels": [0]}, TypeError, "files: expected a list of paths, got str"),
@@ -123,10 +123,10 @@ def test_validation_keeps_the_order_of_the_list(folder: Path) -> None:
     ({"config": "imagnet"}, ValueError, "did you mean 'imagenet'"),
     ({"views": 2}, ValueError, "views: expected 1 or 3"),
     ({"views": 3, "config": None}, ValueError, r"views: expected 1 without PRIME \(config=None\), got 3"),
-    ({"area": (0, 1)}, ValueError, "area: expected 0 < least <= greatest <= 1, got"),
-    ({"area": (0.5, 1.5)}, ValueError, "area: expected 0 < least <= greatest <= 1, got"),
-    ({"area": 0.5}, TypeError, r"area: expected \(least, greatest\), got 0.5"),
-    ({"ratio": (2, 1)}, ValueError, "ratio: expected 0 < least <= greatest, got"),
+    ({"area": (0, 1)}, ValueError, "area: expected 0 < minimum <= maximum <= 1, got"),
+    ({"area": (0.5, 1.5)}, ValueError, "area: expected 0 < minimum <= maximum <= 1, got"),
+    ({"area": 0.5}, TypeError, r"area: expected \(minimum, maximum\), got 0.5"),
+    ({"ratio": (2, 1)}, ValueError, "ratio: expected 0 < minimum <= maximum, got"),
     ({"flip": 1.5}, ValueError, "flip: expected a probability, 0 to 1, got 1.5"),
     ({"seed": 0.5}, TypeError, "seed: expected an int"),
     ({"mode": "nativ"}, ValueError, "mode: expected one of .*; did you mean 'native'"),
@@ -153,10 +153,10 @@ def test_bad_size_to_resize_to() -> None:
 
 
 def test_bad_folders(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"folder: expected one folder a class in .*, got none"):
+    with pytest.raises(ValueError, match=r"folder: expected one subfolder per class in .*, got none"):
         train_pipeline(tmp_path, batch_size=4)
     (tmp_path / "loose.jpg").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"folder: expected one folder a class in .*, got none"):
+    with pytest.raises(ValueError, match=r"folder: expected one subfolder per class in .*, got none"):
         train_pipeline(tmp_path, batch_size=4)
     (tmp_path / "cats").mkdir()
     with pytest.raises(ValueError, match=r"folder: expected images \(.*\) of each class, got none of 'cats'"):

@@ -111,7 +111,7 @@ def test_epochs_and_seeds_differ_in_crop_flip_and_prime(folder: Path) -> None:
 
 
 def test_without_crop_flip_and_prime_images_stay(tmp_path: Path) -> None:
-    """The window is the whole image, and both ways of normalising give its pixels."""
+    """The window is the whole image, and both ways of normalizing give its pixels."""
     (tmp_path / "a").mkdir()
     images = [picture(16, 24, seed=i) for i in range(3)]
     for i, image in enumerate(images):

@@ -66,7 +66,7 @@ def test_filter_sizes(filter_size: int, device: str) -> None:
     images = make_images(1, 20, 33)
     out = prime_dali.apply(images.to(device), plan.torch(device))
     assert count_beyond(out, reference.apply(images, plan), FLOAT) == 0
-    # Strength 0: the filter is a delta in the centre, and nothing moves.
+    # Strength 0: the filter is a delta in the center, and nothing moves.
     still = Plan.build([[[("spectral", 0.0)]]], size=(20, 33), filter_size=filter_size)
     assert torch.equal(prime_dali.apply(images.to(device), still.torch(device)).cpu(), images)
 

@@ -91,12 +91,12 @@ def test_measure_agrees_with_brute_force() -> None:
 
     weight, bias = (p.detach().double().numpy() for p in network.classifier.network.conv.parameters())
 
-    def embed(x: np.ndarray) -> np.ndarray:  # [3, 32, 32], normalised
+    def embed(x: np.ndarray) -> np.ndarray:  # [3, 32, 32], normalized
         windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
         maps = np.einsum("chwij,ocij->ohw", windows, weight) + bias[:, None, None]
         return np.maximum(maps, 0).mean((1, 2))
 
-    def normalised(pixels: np.ndarray) -> np.ndarray:
+    def normalized(pixels: np.ndarray) -> np.ndarray:
         return ((pixels / 255.0 - normalisation[0]) / normalisation[1]).transpose(2, 0, 1)
 
     assert found.shape == (2, 5, 2, 2)
@@ -105,13 +105,13 @@ def test_measure_agrees_with_brute_force() -> None:
         tensor = torch.from_numpy(clean).permute(2, 0, 1)
         for m, draw in enumerate(methods.values()):
             if draw is None:
-                candidates = [normalised(clean)]
+                candidates = [normalized(clean)]
             else:
                 candidates = [draw(tensor, number, range(k, k + 1))[0].double().numpy() for k in range(count)]
             for c, name in enumerate(source.names):
                 for s, severity in enumerate(severities):
                     changed = corruptions.cifar(clean[None], name, severity, seed=7, numbers=[number])[0]
-                    target, least = embed(normalised(changed)), np.inf
+                    target, least = embed(normalized(changed)), np.inf
                     for other in map(embed, candidates):
                         cos = target @ other / np.sqrt((target @ target) * (other @ other))
                         least = min(least, 1 - cos)
@@ -217,7 +217,7 @@ def test_similarity(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) 
     with Image.open(folder / "results.png") as picture:
         assert np.asarray(picture).std() > 10
 
-    # A run that was stopped goes on with what is missing, and ends the same.
+    # A run that was stopped resumes with what is missing, and ends the same.
     settings = np.load(folder / "distances.npz")["settings"]
     holes = distances.copy()
     holes[1] = np.nan

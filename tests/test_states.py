@@ -66,7 +66,7 @@ def test_arrays_of_another_kind(tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", np.arange(3))
     (tmp_path / "one.npy").rename(tmp_path / "many.npz")
     kind = Kind({"a": np.ndarray}, "distances", "measure again")
-    with pytest.raises(ValueError, match=r"many.npz: not distances \(one array, .npy, where an archive"):
+    with pytest.raises(ValueError, match=r"many.npz: not distances \(expected an archive \(.npz\), got one array"):
         kind.read_arrays(tmp_path / "many.npz")
     np.savez(tmp_path / "many.npz", a=np.arange(10**4))
     whole = (tmp_path / "many.npz").read_bytes()
@@ -249,7 +249,7 @@ def test_a_script_without_a_guard(tmp_path: Path) -> None:
         "augment.run(augment.Settings(root / 'photos', root / 'out', config, 1, device='cpu', workers=1))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
-    assert "the call has to stand under `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
+    assert "put the call under `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
 
 
 # The files of a folder of `prime-dali augment`.

@@ -35,7 +35,7 @@ def test_a_small_set_is_learned(cifar: Path, tmp_path: Path) -> None:
 
 @needs_gpu
 def test_a_replayed_step_is_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses and weights of steps replayed as a CUDA graph and of steps that are not, to the bit."""
+    """Losses and weights of steps replayed as a CUDA graph and of steps that are not are bit-identical."""
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     network = torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10)
@@ -71,7 +71,7 @@ def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
     trainer = Trainer(config, ALONE, lambda line: None)
     inner = trainer.train_step
     trainer.train_step = lambda images, labels: inner(images, labels) * (float("nan") if trainer.step == 7 else 1)
-    with pytest.raises(Diverged, match=r"loss: expected a number, got nan at step 7 of 18; the last checkpoint"):
+    with pytest.raises(Diverged, match=r"loss: expected a finite number, got nan at step 7 of 18; the last checkpoint"):
         trainer.run()
     assert checkpoint.load(tmp_path)["run"]["step"] == 6
 
@@ -131,7 +131,7 @@ def test_crops_and_flips(cifar: Path) -> None:
 @pytest.mark.timeout(200)
 def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     """torchrun: one log, the same validation result as one process has of the same checkpoint."""
-    program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali.cli"]
+    program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali"]
     arguments = ["train", *settings(cifar, tmp_path, "--method", "prime", "--epochs", "1")]
     done = subprocess.run([sys.executable, *program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -71,7 +71,7 @@ def test_continues_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, method:
 
 
 def test_the_network_sees_what_the_pipeline_is_told(data: Path, tmp_path: Path) -> None:
-    """Three views, normalised; with PRIME of no strength, and with AugMix left out, all of them are the clean image."""
+    """Three views, normalized; with PRIME of no strength, and with AugMix left out, all of them are the clean image."""
     trainer = start(data, tmp_path, "--method", "prime", "--jsd", "--alpha", "0")
     images, labels = next(trainer.data.batches(0))
     assert images.shape == (18, 3, 32, 32)

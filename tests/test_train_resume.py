@@ -57,7 +57,7 @@ def test_a_run_and_what_it_leaves(whole: Path) -> None:
 
 @pytest.mark.timeout(200)
 def test_killed_and_continued(cifar: Path, whole: Path, tmp_path: Path) -> None:
-    """kill -9 again and again; the losses are those of the run without an interruption, to the bit."""
+    """kill -9 again and again; the losses are bit-identical to those of an uninterrupted run."""
     kills = 0
     for step in (4, 8, 14):
         process = subprocess.Popen(command(cifar, tmp_path, "--jsd", "--save-minutes", "0"), stdout=subprocess.DEVNULL)
@@ -80,7 +80,7 @@ def test_killed_and_continued(cifar: Path, whole: Path, tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 def test_killed_and_continued_on_a_gpu(cifar: Path, tmp_path: Path) -> None:
     """Compiled, in bfloat16, with the step as a CUDA graph."""
-    words = [sys.executable, "-m", "prime_dali.cli", "train", "--data", str(cifar), "--batch", "20", "--epochs", "3"]
+    words = [sys.executable, "-m", "prime_dali", "train", "--data", str(cifar), "--batch", "20", "--epochs", "3"]
     words += ["--log-every", "1", "--device", "cuda", "--out"]
     subprocess.run([*words, str(tmp_path / "whole")], check=True, stdout=subprocess.DEVNULL)
     out = tmp_path / "killed"
@@ -157,7 +157,7 @@ def test_other_data_than_the_run_began_with(cifar: Path, whole: Path, tmp_path: 
     records.tofile(other / "data_batch_1.bin")
     run_folder = shutil.copytree(whole, tmp_path / "run")
     with pytest.raises(
-        ValueError, match=r"data: expected the images and classes that the run began with, got others in"
+        ValueError, match=r"data: expected the images and classes that the run started with, got others in"
     ):
         run(other, run_folder, "--jsd")
     moved = shutil.copytree(cifar, tmp_path / "moved")
@@ -168,7 +168,7 @@ def test_a_run_that_another_one_overtook(cifar: Path, tmp_path: Path) -> None:
     late = Trainer(train.read(settings(cifar, tmp_path)), ALONE, lambda line: None)
     run(cifar, tmp_path)
     before = (tmp_path / "last.pt").read_bytes(), (tmp_path / "log.jsonl").read_bytes()
-    with pytest.raises(RuntimeError, match="another run has written there meanwhile; start again"):
+    with pytest.raises(RuntimeError, match="another run has written there meanwhile; run the command again"):
         late.run()
     assert ((tmp_path / "last.pt").read_bytes(), (tmp_path / "log.jsonl").read_bytes()) == before
 
@@ -182,19 +182,19 @@ def test_two_runs_in_one_folder(cifar: Path, tmp_path: Path) -> None:
 def test_a_broken_checkpoint(cifar: Path, tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(b"no checkpoint")
     with pytest.raises(
-        ValueError, match=r"last.pt: not a checkpoint of a training run \(it cannot be read .*; put back"
+        ValueError, match=r"last.pt: not a checkpoint of a training run \(it cannot be read .*; restore a copy"
     ):
         run(cifar, tmp_path)
     torch.save({"format": "prime-dali"}, tmp_path / "last.pt")
     with pytest.raises(
-        ValueError, match=r"last.pt: not a checkpoint .* \(config: expected a mapping, got none\); put back"
+        ValueError, match=r"last.pt: not a checkpoint .* \(config: expected a mapping, got none\); restore a copy"
     ):
         run(cifar, tmp_path)
 
 
 @pytest.mark.parametrize(("place", "value", "message"), [
-    ("run.step", 19, "run.step: expected 0 to the run's last, 18, got 19"),
-    ("run.step", -1, "run.step: expected 0 to the run's last, 18, got -1"),
+    ("run.step", 19, "run.step: expected 0 to 18, the run's last step, got 19"),
+    ("run.step", -1, "run.step: expected 0 to 18, the run's last step, got -1"),
     ("run.step", 18.0, "run.step: expected an int, got float"),
     ("run.step", None, "run.step: expected an int, got NoneType"),
     ("run.random.cpu", torch.zeros(3), "run.random: it does not fit this run (TypeError"),
@@ -265,8 +265,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     first, second, third = done.stdout.splitlines()
-    assert "last.pt: the checkpoint cannot be written, and there is none before it (" in first
-    assert "last.pt: the checkpoint cannot be written, the one before is kept (" in second
+    assert "last.pt: the checkpoint cannot be written, and there is no previous one (" in first
+    assert "last.pt: the checkpoint cannot be written, the previous one is kept (" in second
     assert f"File too large: '{tmp_path / 'log.jsonl'}'" in third
     assert sorted(p.name for p in tmp_path.iterdir()) == ["last.pt", "log.jsonl"]
     assert torch.load(tmp_path / "last.pt") == {"run": 1}

@@ -13,7 +13,7 @@ from prime_dali.training.config import TrainConfig, defaults
 
 
 def test_recipes_are_those_of_the_paper() -> None:
-    """docs/METHOD.md, "Training": net, batch, greatest learning rate, warm-up, weight decay, JSD, clip."""
+    """docs/METHOD.md, "Training": net, batch, peak learning rate, warm-up, weight decay, JSD, clip."""
     for recipe, expected in (
         ("cifar10", ("resnet18", "cifar", 128, 0.2, 0.25, 5e-4, True, 0.5, 32)),
         ("cifar100", ("resnet18", "cifar", 128, 0.2, 0.25, 5e-4, True, 0.5, 32)),
@@ -65,10 +65,10 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(("changes", "message"), [
     ({"jsd": True, "method": "standard"}, "jsd: expected method augmix or prime"),
     ({"batch": 0}, "batch: expected 1 to"),
-    ({"warmup": 1.0}, "warmup: expected a part"),
-    ({"momentum": (0.9, 0.8)}, "momentum: expected 0 <= least"),
+    ({"warmup": 1.0}, "warmup: expected a fraction"),
+    ({"momentum": (0.9, 0.8)}, "momentum: expected 0 <= minimum"),
     ({"resize": 16}, "resize: expected at least size, 32, got 16"),
-    ({"deepaugment": ("a", "b")}, "deepaugment: expected the folders EDSR and CAE, of ImageNet"),
+    ({"deepaugment": ("a", "b")}, "deepaugment: expected the folders EDSR and CAE, with an ImageNet recipe"),
     ({"primitives": ("blur",)}, "primitives: .*'blur'"),
     ({"lr": -1.0}, "lr: expected a finite number >= 0"),
 ])  # fmt: skip
@@ -107,8 +107,8 @@ def test_files_that_name_others(tmp_path: Path) -> None:
     assert found == TrainConfig(**{**defaults("imagenet", "prime"), "data": "d", "out": "o", "lr": 1e-3, "seed": 7,
                                    "batch": 32})  # fmt: skip
     for name, kind, message in (
-        ("loop", ValueError, r"config: expected files that do not name each other in a circle, got .*loop.yaml, which "
-         r".*to.yaml names, which .*loop.yaml names"),
+        ("loop", ValueError, r"config: expected files that do not include each other in a circle, got .*loop.yaml, "
+         r"included by .*to.yaml, included by .*loop.yaml"),
         ("bad", ValueError, r"config: expected the name of a file, or a list of names, in .*bad.yaml, got 3"),
         ("none", FileNotFoundError, "gone.yaml"),
         ("list", ValueError, r"config: expected settings by name in .*list.yaml, got list"),

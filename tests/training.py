@@ -57,7 +57,7 @@ def settings(cifar: Path, out: Path, *more: str) -> list[str]:
 
 
 def command(cifar: Path, out: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "prime_dali.cli", "train", *settings(cifar, out, *more)]
+    return [sys.executable, "-m", "prime_dali", "train", *settings(cifar, out, *more)]
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:

@@ -1,5 +1,4 @@
-// What all bindings do the same way: numbers from Python into the core's argument structs, checked before they are cut
-// to the size of a field.
+// Shared by all bindings: numbers from Python are checked, and then converted to the fields of the core's arguments.
 #pragma once
 #include <algorithm>
 #include <cstdio>
@@ -44,7 +43,7 @@ inline void read_normalization(const std::vector<double>& mean, const std::vecto
   for (int c = 0; c < 3; ++c) out.mean[c] = static_cast<float>(mean[c]), out.scale[c] = static_cast<float>(scale[c]);
 }
 
-// What to tell a caller whose images are no pixels; `where` says which, after the numbers.
+// The error message for invalid pixels; `where` says which images, after the numbers.
 inline std::string pixel_error(const char* argument, const BadPixels& bad, const std::string& where = "") {
   char range[64] = "NaN";
   if (bad.above != 0) {
@@ -58,13 +57,14 @@ inline std::string pixel_error(const char* argument, const BadPixels& bad, const
   return std::string(argument) + ": expected finite values in [0, 1] (up to 1/" +
          std::to_string(static_cast<int>(1.f / kPixelTolerance)) + " outside is rounding, and clamped), got " +
          std::to_string(bad.values) + " outside, " + range + where +
-         "; scale images to [0, 1] before, and normalize after, with mean and std";
+         "; scale images to [0, 1] first, and normalize the output with mean and std";
 }
 
-// What to tell a caller whose GPU has met such images in an earlier call.
+// The error message for invalid pixels in an earlier call on a GPU.
 inline std::string earlier_pixel_error(const char* argument, const BadPixels& bad, int device) {
-  return pixel_error(argument, bad,
-                     ", in an earlier call on cuda:" + std::to_string(device) + " (its output is NaN there, uint8 0)");
+  return pixel_error(
+      argument, bad,
+      ", in an earlier call on cuda:" + std::to_string(device) + " (its output is NaN there, 0 in uint8)");
 }
 
 // Strides of a dense [n, 3, height, width] array, in elements.

@@ -1,4 +1,4 @@
-// What the core says of a call (csrc/interface.h), as an exception again.
+// Converts the status of a call to the core (csrc/interface.h) to an exception.
 #pragma once
 #include <new>
 #include <stdexcept>

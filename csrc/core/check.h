@@ -1,10 +1,10 @@
-// What the core asks of its arguments. Both back ends ask at every entry, before anything else: so whatever a caller of
-// whatever binding passes, nothing is read or written but what the arguments name, and the work is bounded. A wrong
-// value is a std::invalid_argument that says what was expected and what came. Only addresses, and that there is as much
-// memory behind them as sizes and strides say, must be believed.
+// Checks of the core's arguments. Both back ends run them at every entry, before anything else: whatever a binding
+// passes, only memory that the arguments describe is read or written, and the work is bounded. A wrong value raises
+// std::invalid_argument, which says what was expected and what was given. Addresses, and that the memory there is as
+// large as sizes and strides say, cannot be checked.
 //
-// What the rows of a plan hold is data. No bits of theirs do harm (`valid` guards every slot where it is run); but that
-// they make sense can be asked only where reading them waits for nothing, on the CPU: check_rows().
+// The rows of a plan are data. No bits in them can do harm (`valid` guards every slot when it is run). Whether they are
+// meaningful is checked only on the CPU, where reading them needs no synchronization: check_rows().
 #pragma once
 #include <cmath>
 #include <sstream>
@@ -69,7 +69,7 @@ inline void check(const SampleArgs& a) {
   check_address("plan", a.plan, alignof(int32_t));
 }
 
-// In host memory: every image's epoch, of which 32 bits are used.
+// In host memory: checks every image's epoch, of which 32 bits are used.
 inline void check_epochs(const SampleArgs& a) {
   const int64_t count = a.epoch_step ? a.images : a.images > 0;
   for (int64_t i = 0; i < count; ++i) check_range<int64_t>("epoch", a.epoch[i], 0, UINT32_MAX);
@@ -86,14 +86,14 @@ inline void check_plan_shape(int64_t chains, int64_t depth, int64_t filter, int6
 
 inline int64_t item_size(DType type) { return type == DType::u8 ? 1 : type == DType::f32 ? 4 : 2; }
 
-// One of the two images: offsets of its values must be numbers that 64 bits hold.
+// One of the two images: offsets of its values must fit 64 bits.
 inline void check_image(const char* name, const void* address, DType type, Strides s, const ApplyArgs& a) {
   const int number = static_cast<int>(type);
   require(number >= 0 && number <= static_cast<int>(DType::f32), name, ": expected type 0 to 3, got ", number);
   check_address(name, address, static_cast<uintptr_t>(item_size(type)));
   const auto reach = [](int64_t stride, int64_t count) { return std::fabs(static_cast<double>(stride)) * count; };
   require(reach(s.n, a.rows) + reach(s.c, 3) + reach(s.h, a.height) + reach(s.w, a.width) < 1e18, name,
-          ": expected strides of a possible array, got ", s.n, ", ", s.c, ", ", s.h, ", ", s.w);
+          ": expected strides of an array in 64-bit memory, got ", s.n, ", ", s.c, ", ", s.h, ", ", s.w);
 }
 
 inline void check(const ApplyArgs& a) {
@@ -104,14 +104,15 @@ inline void check(const ApplyArgs& a) {
           "plan: expected 1 to ", kMaxViews, " rows for each of ", a.images, " images, got ", a.rows, " rows");
   for (int c = 0; c < 3; ++c)
     require(std::isfinite(a.mean[c]) && std::isfinite(a.scale[c]),
-            "mean, std: expected what float32 holds, 1 / std too, got ", a.mean[c], " and ", 1.f / a.scale[c]);
+            "mean, std: expected numbers that are finite in float32, also 1 / std, got ", a.mean[c], " and ",
+            1.f / a.scale[c]);
   if (a.rows == 0) return;
   check_image("images", a.in, a.in_type, a.in_strides, a);
   check_image("out", a.out, a.out_type, a.out_strides, a);
   check_address("plan", a.plan, alignof(int32_t));
 }
 
-// That plans of this shape have room for what is drawn from `d`.
+// Checks that plans of this shape have room for what is drawn from `d`.
 inline void check_room(const Distributions& d, const PlanShape& shape) {
   const double cut = d.spatial_cut != 0 ? d.spatial_cut : d.spatial_cut_max;
   const double color_cut = d.color_cut != 0 ? d.color_cut : d.color_cut_max;
@@ -124,7 +125,7 @@ inline void check_room(const Distributions& d, const PlanShape& shape) {
           " and ", shape.max_band);
 }
 
-// In host memory: whether a draw could have made every row.
+// In host memory: checks that every row is valid, that is, could have been drawn.
 inline void check_rows(const int32_t* plan, int64_t rows, const PlanShape& shape) {
   for (int64_t r = 0; r < rows; ++r) {
     const Row<const int32_t> row{plan + r * row_words(shape.chains, shape.depth), shape.chains, shape.depth};
@@ -134,7 +135,7 @@ inline void check_rows(const int32_t* plan, int64_t rows, const PlanShape& shape
       sum += weight, least = weight < least ? weight : least;
     }
     require(least >= 0.f && std::fabs(sum - 1.f) <= kWeightTolerance, "plan: row ", r,
-            ": expected weights >= 0 that sum to 1 within 1/512, got a least one of ", least, " and a sum of ", sum);
+            ": expected weights >= 0 that sum to 1 within 1/512, got a minimum of ", least, " and a sum of ", sum);
     for (int c = 0; c < shape.chains; ++c)
       for (int j = 0; j < shape.depth; ++j) {
         const Slot s = row.slot(c, j);

@@ -9,7 +9,7 @@
         images = fn.resize(images, size=(224, 224))
         return prime_dali.dali.prime(images, "imagenet", seed=1, mean=..., std=...), labels
 
-Whole pipelines over folders of images, and a loader that gives their batches to torch::
+Complete pipelines over folders of images, and a loader that returns their batches as torch tensors::
 
     loader = Loader(train_pipeline("train", "imagenet", batch_size=256, seed=1))
     for images, labels, index in loader:
@@ -17,7 +17,7 @@ Whole pipelines over folders of images, and a loader that gives their batches to
 """
 
 try:
-    import nvidia.dali  # noqa: F401 -- only whether it is there
+    import nvidia.dali  # noqa: F401 -- only whether it is installed
 except ImportError as error:
     raise ImportError(
         "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]' (or dali-cuda12)"

@@ -1,4 +1,4 @@
-"""What goes into a pipeline: files, or a source of one's own, whose images and numbers are checked while it runs."""
+"""The inputs of a pipeline: files, or a custom source, whose images and numbers are checked while it runs."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ class Inputs(NamedTuple):
     """The first nodes of a pipeline."""
 
     images: Any
-    """Encoded, or uint8 HWC where a source gives decoded ones."""
+    """Encoded, or uint8 HWC from a source of decoded images."""
     labels: Any
     index: Any
-    """Image numbers."""
+    """Image indices."""
     epoch: Any
-    """Of each image; None in validation, which draws nothing."""
+    """The epoch of each image; None in validation, which has no random draws."""
 
 
 def of_files(data: Files, start: int, numbered: bool) -> Inputs:
     """Encoded files from batch ``start`` on, with their epochs if ``numbered``."""
     count = 4 if numbered else 3
-    # Stateless: DALI keeps the number of the batch in its checkpoints.
+    # Stateless: the number of the batch is part of DALI's checkpoints.
     paths, label, index, *epoch = fn.external_source(
         lambda info: data.feed(start + info.iteration)[:count], num_outputs=count, batch=True, batch_info=True,
         dtype=[types.UINT8, types.INT64, types.INT64, types.INT64][:count], ndim=[1, 0, 0, 0][:count],
     )  # fmt: skip
-    # Mapping a file that is read once costs more than reading it: 16,000 against 36,000 photographs a second.
+    # Memory-mapping a file that is read once is slower than reading it: 16,000 versus 36,000 photographs per second.
     return Inputs(fn.io.file.read(paths, dont_use_mmap=True), label, index, epoch[0] if numbered else None)
 
 
 def of_source(source: Source, batch_size: int, batches: int, numbered: bool) -> Inputs:
-    """What a source gives, with epochs of ``batches`` batches if ``numbered``.
+    """The outputs of a source, with epochs of ``batches`` batches if ``numbered``.
 
     Raises:
-        TypeError: It gives something else than nodes.
+        TypeError: It returns something else than nodes.
     """
     given = source.function()
     nodes = isinstance(given, tuple) and len(given) == 3 and all(isinstance(node, DataNode) for node in given[:2])
     if not nodes or not isinstance(given[2], (DataNode, type(None))):
-        raise TypeError(f"source: expected DataNodes (images, labels, image numbers or None), got {given!r}")
+        raise TypeError(f"source: expected DataNodes (images, labels, image indices or None), got {given!r}")
     images, label, index = given
     if index is None:
         index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64)
@@ -58,7 +58,7 @@ def of_source(source: Source, batch_size: int, batches: int, numbered: bool) -> 
             lambda info: np.full(batch_size, info.iteration // batches, np.int64),
             batch=True, batch_info=True, dtype=types.INT64, ndim=0,
         )  # fmt: skip
-    return Inputs(images, numbers("labels", label), numbers("image numbers", index), epochs)
+    return Inputs(images, numbers("labels", label), numbers("image indices", index), epochs)
 
 
 def check_depths(*encoded: list[Any]) -> None:
@@ -70,7 +70,7 @@ def check_depths(*encoded: list[Any]) -> None:
 
 
 def numbers(name: str, node: DataNode) -> DataNode:
-    """The integers that a source gives, int64 ``[1]`` each."""
+    """The integers from a source, as int64 ``[1]`` each."""
 
     def read(values: list[Any]) -> list[Any]:
         return [np.array([_number(name, value)], np.int64) for value in values]
@@ -79,12 +79,12 @@ def numbers(name: str, node: DataNode) -> DataNode:
 
 
 def _number(name: str, value: NDArray[Any]) -> int:
-    if value.dtype == np.uint8 and value.ndim == 1:  # text, as WebDataset's cls: as numbers they would be ASCII codes
+    if value.dtype == np.uint8 and value.ndim == 1:  # text, as WebDataset's cls; as numbers: ASCII codes
         text = value.tobytes()
         if re.fullmatch(rb"\s*[0-9]{1,18}\s*", text) is None:
             raise ValueError(
-                f"source: expected {name} that are integers, or text of one as WebDataset's cls, got the bytes "
-                f"{text[:32]!r}; number classes that have names, and cast numbers of 8 bits with fn.cast to INT64"
+                f"source: expected {name} that are integers, or their text as WebDataset's cls, got the bytes "
+                f"{text[:32]!r}; convert class names to numbers, and 8-bit numbers with fn.cast to INT64"
             )
         return int(text)
     if value.dtype.kind not in "iu" or value.size != 1:

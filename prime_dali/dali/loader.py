@@ -1,4 +1,4 @@
-"""Batches of a pipeline as torch tensors: epochs, broken files, and states that continue exactly."""
+"""Batches of a pipeline as torch tensors: epochs, broken files, and states that resume exactly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Batch(NamedTuple):
-    """One batch; N is ``batch_size``, or less in the last batch of ``last_batch="partial"``.
+    """One batch; N is ``batch_size``, or smaller in the last batch of ``last_batch="partial"``.
 
     Examples:
         >>> from prime_dali.dali import Batch
@@ -39,38 +39,38 @@ class Batch(NamedTuple):
     """
 
     images: torch.Tensor | tuple[torch.Tensor, ...]
-    """``[N, 3, H, W]``, or with ``views=3`` a tuple of three: clean, augmented, augmented. Where the pipeline's
-    layout is HWC, the same axes in memory format channels_last."""
+    """``[N, 3, H, W]``, or with ``views=3`` a tuple of three: clean, augmented, augmented. If the pipeline's
+    layout is HWC: the same axes in memory format channels_last."""
     labels: torch.Tensor
     """int64 ``[N]``."""
     indices: torch.Tensor
-    """int64 ``[N]``: each image's own number in the whole data set."""
+    """int64 ``[N]``: each image's index in the whole data set."""
 
 
 class Loader:
-    """Iterates over an epoch of a pipeline at a time, for as many epochs as asked.
+    """Iterates over the batches of a pipeline, one epoch per ``for`` loop.
 
     Tensors are DALI's own memory, without a copy, on the pipeline's device. On the CPU they stay valid as long as they
-    are held. On a GPU too, but the work that reads them must be on torch's current stream, and be put there before the
-    next batch is asked for: DALI uses the memory of a dropped tensor again without waiting for torch, so the loader
-    holds each batch until that work is done. Clone what is to be read later.
+    are referenced. On a GPU too, but work that reads them must be enqueued on torch's current stream before the next
+    batch is requested: DALI reuses the memory of a released tensor without waiting for torch, so the loader keeps each
+    batch until that work is done. Clone tensors that are read later.
 
-    An epoch that was left before its end goes on where it was left: no image is lost or repeated.
+    If a loop is left before the end of its epoch, the next one resumes there: no image is lost or repeated.
 
     Args:
-        pipeline: Of :func:`train_pipeline` or :func:`val_pipeline`. One loader a pipeline.
+        pipeline: From :func:`train_pipeline` or :func:`val_pipeline`. One loader per pipeline.
         on_error: What happens when a file cannot be read or decoded. ``"raise"``: a ValueError that names it.
-            ``"skip"``: it is logged as a warning, the next good file of the list is read in its place from then on
-            (with its own label and number, so that an epoch keeps its length), and the pipeline starts anew from
-            the same batch. Only for pipelines of files.
+            ``"skip"``: a warning is logged, from then on the next good file of the list is read instead (with its own
+            label and index, so that an epoch keeps its length), and the pipeline restarts from the same batch. Only
+            for pipelines of files.
 
     Attributes:
-        pipeline: The one in use; another after ``load_state_dict`` and after a skipped file.
-        replaced: Numbers of broken files that were met, each with the number of the file read in its place.
+        pipeline: The current pipeline; ``load_state_dict`` and skipped files replace it.
+        replaced: Indices of broken files that were found, each with the index of the file read instead.
 
     Raises:
-        TypeError, ValueError: A wrong argument.
-        ImportError: Without torch.
+        TypeError, ValueError: An argument is invalid.
+        ImportError: torch is not installed.
 
     Examples:
         >>> from prime_dali.dali import Execution, Loader, RandomCrop, train_pipeline
@@ -92,34 +92,35 @@ class Loader:
         if on_error not in ("raise", "skip"):
             raise ValueError(_arguments.unknown("on_error", on_error, ("raise", "skip")))
         if on_error == "skip" and pipeline.data is None:
-            raise ValueError("on_error: expected 'raise' with source, whose files are not known here, got 'skip'")
+            raise ValueError("on_error: expected 'raise' with a Source, whose files are unknown here, got 'skip'")
         self.pipeline, self.on_error = pipeline, on_error
-        self._done = 0  # batches given, from the start of epoch 0
+        self._done = 0  # batches returned, from the start of epoch 0
         self._failed = False
-        # On a GPU: the batch given last, and those before it that torch may still read, each with its event.
+        # On a GPU: the last batch, and earlier ones that torch may still read, each with its event.
         self._last: Any = None
         self._held: list[tuple[Any, torch.cuda.Event]] = []
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Batches per epoch."""
         return self.pipeline.batches
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch, from 0; so, after the last batch of an epoch, the next one."""
+        """The epoch of the next batch, from 0; after the last batch of an epoch it is the next epoch."""
         return self._done // len(self)
 
     @property
     def replaced(self) -> Mapping[int, int]:
-        """Numbers of broken files that were met, each with the number of the file read in its place."""
+        """Indices of broken files that were found, each with the index of the file read instead."""
         return {} if self.pipeline.data is None else dict(self.pipeline.data.replaced)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches of an epoch, or the rest of one that was left or loaded.
+        """The batches of an epoch, or the rest of one after ``break`` or ``load_state_dict``.
 
         Raises:
-            ValueError: A file cannot be read or decoded, under ``on_error="raise"``, or no file can; it is named.
-            RuntimeError: Any other failure of the pipeline, as DALI words it.
+            ValueError: With ``on_error="raise"``: a file cannot be read or decoded; the message names it. With
+                ``"skip"``: no file can be decoded.
+            RuntimeError: Any other failure of the pipeline, with DALI's message.
         """
         while True:
             self._wait_for_readers()
@@ -131,11 +132,11 @@ class Loader:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch begins. Loaded into a loader of the same arguments, all batches from there on are the
-        same to the bit.
+        """The position of the next batch. A loader with the same arguments that loads it returns bit-identical batches
+        from there on.
 
-        It holds strings, ints, bools, lists, dictionaries with strings as keys, and None alone: ``torch.save`` with
-        ``torch.load``, JSON and pickle keep it.
+        It consists of strings, ints, bools, lists, dictionaries with string keys, and None, so ``torch.save`` and
+        ``torch.load``, JSON and pickle preserve it.
         """
         data = self.pipeline.data
         return {
@@ -146,10 +147,11 @@ class Loader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state_dict()`` of a loader of the same arguments; one that cannot be used changes nothing.
+        """Resume from a ``state_dict()`` of a loader with the same arguments; an invalid one changes nothing.
 
         Raises:
-            TypeError, ValueError: ``state`` is none of ours, or one of other arguments, which are named.
+            TypeError, ValueError: ``state`` is not a state of a loader, or of one with other arguments; the message
+                names them.
         """
         if not isinstance(state, Mapping) or not _STATE.schema.keys() <= state.keys():
             raise TypeError("state: expected a state_dict() of a Loader")
@@ -162,7 +164,7 @@ class Loader:
         replaced = _replaced(state["replaced"], 0 if data is None else len(data.files))
         pipeline = self.pipeline.restarted(done, _checkpoint(state["checkpoint"], data is None))
         try:
-            pipeline.build()  # what DALI cannot read fails here, not at the first batch
+            pipeline.build()  # a checkpoint that DALI cannot read fails here, not at the first batch
         except RuntimeError as error:
             if data is not None:
                 raise
@@ -176,17 +178,17 @@ class Loader:
         return own if self.pipeline.data is None else own | self.pipeline.data.settings
 
     def _run(self) -> Sequence[Any]:
-        if self._failed:  # DALI would go on with the batch after the failed one
-            raise RuntimeError("the pipeline failed before; make a new one and load a state into its loader")
+        if self._failed:  # DALI would continue with the batch after the failed one
+            raise RuntimeError("the pipeline has failed; create a new one and load a state into its loader")
         while True:
             try:
                 return self.pipeline.run()
-            except (RuntimeError, UnicodeDecodeError) as error:  # DALI's words may name a file whose name is no text
+            except (RuntimeError, UnicodeDecodeError) as error:  # DALI's text may have a file name that is no UTF-8
                 self._failed = True
                 data = self.pipeline.data
                 if data is None:
                     raise
-                # The pipeline reads ahead: the broken file may be in a later batch than the one it owes.
+                # The pipeline prefetches: the broken file may be in a later batch than the requested one.
                 steps = range(self._done, self._done + self.pipeline.prefetch_queue_depth + 1)
                 broken = self._broken({n for step in steps for n in data.feed(step)[2].tolist()})
                 if not broken:
@@ -199,7 +201,7 @@ class Loader:
                 self._failed = False
 
     def _wait_for_readers(self) -> None:
-        """On a GPU, let go of all but the last batches, once the work that torch was given with them is done."""
+        """On a GPU, release all but the last batches, once torch's work on them is done."""
         if self._last is None:
             return
         import torch
@@ -212,17 +214,17 @@ class Loader:
             del self._held[0]
 
     def _skip(self, data: Files, broken: dict[int, str]) -> None:
-        """Replace these broken files, and those that turn out to be broken as their replacements."""
+        """Replace these broken files, and replacements that turn out to be broken too."""
         found = broken
         while found:
             data.replace(list(found))
             found = self._broken({data.replaced[number] for number in found})
             broken = broken | found
         for number, why in broken.items():
-            _log.warning("%s; read in its place: %s", why, shown(data.files[data.replaced[number]]))
+            _log.warning("%s; read instead: %s", why, shown(data.files[data.replaced[number]]))
 
     def _broken(self, numbers: set[int]) -> dict[int, str]:
-        """Which of these files are broken, and what is wrong with each, which is named."""
+        """Which of these files are broken: by index, a message that names the file and says what is wrong."""
         data = self.pipeline.data
         assert data is not None
         places = sorted(numbers)
@@ -239,41 +241,41 @@ class Loader:
             views = [view.permute(0, 3, 1, 2) for view in views]
         count = len(views[0])
         images = views[0] if len(views) == 1 else tuple(views)
-        return Batch(images, labels.reshape(count), indices.reshape(count))  # readers give labels of shape [N, 1]
+        return Batch(images, labels.reshape(count), indices.reshape(count))  # labels of readers have shape [N, 1]
 
 
 _STATE = Kind(
     {"batches": int, "settings": dict, "replaced": ([[int]], dict), "checkpoint": (None, str, bytes)},
-    "a state_dict() of a Loader", "load one that was kept whole",
+    "a state_dict() of a Loader", "load an undamaged one",
 )  # fmt: skip
-"""Earlier versions had ``replaced`` as a dictionary of ints and ``checkpoint`` as bytes; both are read too."""
+"""In earlier versions ``replaced`` was a dictionary of ints and ``checkpoint`` bytes; both are still accepted."""
 
 
 def _replaced(given: Any, files: int) -> dict[int, int]:
-    """Numbers of broken files, each with that of the file read in its place, from a state.
+    """Indices of broken files from a state, each with that of the file read instead.
 
     Raises:
-        ValueError: They are something else, or no numbers of this data set.
+        ValueError: They are something else, or not indices of this data set.
     """
     try:
         pairs = [(int(broken), int(good)) for broken, good in (given.items() if isinstance(given, dict) else given)]
     except (TypeError, ValueError):
-        raise ValueError(f"state: replaced: expected pairs of numbers of files, got {given!r}") from None
+        raise ValueError(f"state: replaced: expected pairs of file indices, got {given!r}") from None
     found = dict(pairs)
     for broken, good in pairs:
         if not (0 <= broken < files and 0 <= good < files) or good in found:
             raise ValueError(
-                f"state: replaced: expected numbers of {files} files, each with that of a file that is not broken, got "
+                f"state: replaced: expected indices of {files} files, each with that of a file that is not broken, got "
                 f"{[broken, good]}"
             )
     return found
 
 
 def _checkpoint(given: Any, wanted: bool) -> bytes | None:
-    """DALI's checkpoint from a state; None where the pipeline has none.
+    """DALI's checkpoint from a state; None for a pipeline without one.
 
     Raises:
-        ValueError: There is none where one is wanted, or one that is damaged, or one that is not wanted.
+        ValueError: It is missing, damaged, or given for a pipeline without one.
     """
     if (given is not None) != wanted:
         kind = "a pipeline of a source" if wanted else "a pipeline of files, without one"
@@ -285,7 +287,7 @@ def _checkpoint(given: Any, wanted: bool) -> bytes | None:
 
 
 def broken_files(paths: list[str], device_id: int | None) -> dict[int, str]:
-    """Places in ``paths`` of files that cannot be read or decoded, and what is wrong with each, which is named."""
+    """Positions in ``paths`` of files that cannot be read or decoded, each with a message that names it."""
     found: dict[int, str] = {}
     sound: list[int] = []
     for place, path in enumerate(paths):

@@ -1,8 +1,8 @@
-"""The native operator ``fn.prime.augment``: a plugin for the installed DALI, compiled once and kept.
+"""The native operator ``fn.prime.augment``: a plugin for the installed DALI, compiled once and cached.
 
-DALI has versioned symbols, so a plugin belongs to one DALI version and is compiled where that DALI is. It is one file
-(csrc/bindings/dali/plugin.cpp) that links the core of this package, so a C++ compiler and the headers of the CUDA
-runtime do; no CUDA compiler and no GPU.
+DALI has versioned symbols, so a plugin works with one DALI version and is compiled for the installed one. It is one
+file (csrc/bindings/dali/plugin.cpp) that links the core of this package, so it needs a C++ compiler and the headers of
+the CUDA runtime, but no CUDA compiler and no GPU.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
 
 
 def plugin_path() -> Path:
-    """Where the plugin for the installed DALI is, or will be: in ``PRIME_DALI_CACHE``, by default
+    """The path of the plugin for the installed DALI, compiled or not: in ``PRIME_DALI_CACHE``, by default
     ``~/.cache/prime-dali``, in a folder named after DALI's version, its CUDA, the sources and the flags.
 
     Examples:
@@ -76,12 +76,12 @@ def plugin_path() -> Path:
 
 
 def is_built() -> bool:
-    """Whether the plugin for the installed DALI has been compiled, and is whole."""
+    """Whether the plugin for the installed DALI has been compiled, and is undamaged."""
     return fault(plugin_path()) is None
 
 
 def finding(dali: Finding) -> Finding:
-    """What ``prime-dali doctor`` says of the plugin, for the installed DALI. Never raises."""
+    """The plugin's line in ``prime-dali doctor``, for the installed DALI. Never raises."""
     try:
         path = plugin_path()
         wrong = fault(path)
@@ -93,20 +93,20 @@ def finding(dali: Finding) -> Finding:
 
 
 def fault(path: Path) -> str | None:
-    """Why a plugin of the cache cannot be used, in words; None: it is as it was compiled.
+    """Why a plugin in the cache cannot be used; None: it is unchanged since it was compiled.
 
-    Loading a library that is cut off ends the process without a word, so size and hash are kept beside it.
+    Loading a truncated library kills the process without a message, so size and hash are stored beside it.
     """
     if not path.exists():
         return "not compiled"
     try:
         written = _RECORD.read_json(_record(path))
     except (OSError, ValueError):
-        return "not compiled to its end"
+        return "not compiled completely"
     size = path.stat().st_size
     if size != written["bytes"]:
         return f"damaged: expected {written['bytes']} bytes, got {size}"
-    return None if _sha256(path) == written["sha256"] else "damaged: its content is not what was compiled"
+    return None if _sha256(path) == written["sha256"] else "damaged: its content has changed"
 
 
 _RECORD = Kind({"bytes": int, "sha256": str}, "a record of a plugin", f"run `{COMMAND}`")
@@ -121,18 +121,18 @@ def _sha256(path: Path) -> str:
 
 
 def build_plugin(force: bool = False) -> Path:
-    """Compile the plugin for the installed DALI, unless that has been done and it is whole; takes some ten seconds.
+    """Compile the plugin for the installed DALI, unless an undamaged one exists; takes about ten seconds.
 
-    Any number of processes may call this at once: one compiles, the others wait.
+    Any number of processes may call this at the same time: one compiles, the others wait.
 
     Args:
-        force: Compile again.
+        force: Compile again even if it exists.
 
     Returns:
         The path of the library.
 
     Raises:
-        RuntimeError: No compiler, no headers of the CUDA runtime, or the compiler failed; the message holds its errors.
+        RuntimeError: No compiler, no headers of the CUDA runtime, or the compiler failed; the message has its errors.
 
     Examples:
         >>> prime_dali.dali.build_plugin() == prime_dali.dali.plugin_path()
@@ -140,7 +140,7 @@ def build_plugin(force: bool = False) -> Path:
     """
     target = plugin_path()
     if not force and fault(target) is None:
-        return target  # where nothing can be written too
+        return target  # also if the cache is read-only
     make_folder(target.parent)
     with _only_one(target.parent / "lock"):
         if force or fault(target) is not None:
@@ -149,14 +149,15 @@ def build_plugin(force: bool = False) -> Path:
 
 
 def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
-    """Make ``fn.prime.augment`` known to DALI, compiling it at first use. Before ``nvidia.dali.experimental.dynamic``.
+    """Register ``fn.prime.augment`` with DALI; compiles it at first use. Call it before importing
+    ``nvidia.dali.experimental.dynamic``.
 
     Args:
-        path: A plugin built elsewhere. None: that of :func:`plugin_path`.
+        path: A plugin that was built elsewhere. None: the one at :func:`plugin_path`.
 
     Raises:
         RuntimeError: It cannot be built, or another one has been loaded.
-        FileNotFoundError: There is nothing at ``path``.
+        FileNotFoundError: There is no file at ``path``.
         ImportError: It was built for another DALI or another version of this package.
 
     Examples:
@@ -172,20 +173,20 @@ def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
     if given == _loaded:
         return
     if _loaded is not None:
-        raise RuntimeError(f"path: the plugin {_loaded} has been loaded, and DALI cannot take another")
+        raise RuntimeError(f"path: the plugin {_loaded} is already loaded, and DALI cannot load another")
     if not given.is_file():
         raise FileNotFoundError(f"path: expected a plugin library, found no file at {given}")
     broken = fault(given) if _record(given).exists() else _cut_off(given)
     if broken is not None:
-        raise ImportError(f"{given} is no plugin that can be loaded: {broken}; build it with `{COMMAND}`")
+        raise ImportError(f"{given} cannot be loaded: {broken}; build it with `{COMMAND}`")
     another = f"{given} was built for another version of prime-dali; build it with `{COMMAND}`"
     try:
         interface = ctypes.CDLL(str(given)).prime_dali_plugin_interface
     except (OSError, AttributeError) as error:
-        if "undefined symbol: prime_" in str(error):  # a function that the core of this package does not have
+        if "undefined symbol: prime_" in str(error):  # a function that this core does not have
             raise ImportError(another) from error
         rebuild = f"build it with `{COMMAND}`"
-        raise ImportError(f"{given} is no plugin for DALI {nvidia.dali.__version__} ({error}); {rebuild}") from error
+        raise ImportError(f"{given} is not a plugin for DALI {nvidia.dali.__version__} ({error}); {rebuild}") from error
     interface.restype = ctypes.c_uint64
     if interface() != _arrays.interface:
         raise ImportError(another)
@@ -194,23 +195,23 @@ def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
 
 
 def _cut_off(path: Path) -> str | None:
-    """What :func:`fault` says of a library without a record: it ends with the table of its sections."""
+    """:func:`fault` for a library without a record: an ELF file ends with its section table."""
     with path.open("rb") as file:
         head = file.read(64)
     if len(head) < 64 or head[:4] != b"\x7fELF":
-        return None  # the loader says so
+        return None  # the dynamic loader reports it
     table, size, count = (struct.unpack_from(kind, head, at)[0] for kind, at in (("<Q", 40), ("<H", 58), ("<H", 60)))
     wanted, found = table + size * count, path.stat().st_size
     return f"damaged: expected {wanted} bytes, got {found}" if found < wanted else None
 
 
 def _csrc() -> Path:
-    """csrc of a checkout, or what a wheel has of it."""
+    """csrc of a checkout, or the part of it in a wheel."""
     package = Path(__file__).parent.parent
     for folder in (package / "csrc", package.parent / "csrc"):
         if (folder / "bindings/dali/plugin.cpp").exists():
             return folder
-    raise RuntimeError("the sources of the DALI plugin are not there; install prime-dali again")
+    raise RuntimeError("the sources of the DALI plugin are missing; install prime-dali again")
 
 
 def _compiler() -> str:
@@ -221,12 +222,12 @@ def _compiler() -> str:
 
 
 def _dali_flags() -> tuple[list[str], list[str]]:
-    # The random generator's state is in DALI's core, in older versions in its operators.
+    # The random generator's state is in DALI's core library, in older versions in that of its operators.
     return sysconfig.get_compile_flags(), [*sysconfig.get_link_flags(), "-ldali_core", "-ldali_operators"]
 
 
 def _cuda_runtime() -> tuple[Path, Path]:
-    """Folders of cuda_runtime_api.h and libcudart_static.a: of a toolkit, or of NVIDIA's Python package."""
+    """Folders of cuda_runtime_api.h and libcudart_static.a: from a toolkit, or from NVIDIA's Python package."""
     major = int(str(nvidia.dali.__cuda_version__)[:2])  # 13492 is 13.4.92
     found = _toolkit.runtime(major)
     if found is not None:
@@ -241,9 +242,9 @@ def _cuda_runtime() -> tuple[Path, Path]:
 def _compile(target: Path) -> None:
     include, library = _cuda_runtime()
     compile_flags, link_flags = _dali_flags()
-    # By its name: the core that is loaded is linked to, wherever that lies, and this module has loaded it.
+    # Linked by its soname: at run time this is the core that is loaded already, wherever it is.
     core = Path(_arrays.__file__).with_name("libprime_dali.so")
-    dali = [flag.replace("-I", "-isystem", 1) for flag in compile_flags]  # its warnings are not ours
+    dali = [flag.replace("-I", "-isystem", 1) for flag in compile_flags]  # suppresses warnings in DALI's headers
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
         command = [

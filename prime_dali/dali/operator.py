@@ -20,7 +20,7 @@ from .._native import require_torch
 from ..config import PrimeConfig, as_config
 from . import native
 
-fn: Any = dali_fn  # their members are made at run time
+fn: Any = dali_fn  # their members are created at run time
 ops: Any = dali_ops
 types: Any = dali_types
 
@@ -28,7 +28,7 @@ MODES = ("auto", "native", "cupy", "dlpack", "torch")
 _LAYOUTS = {"HWC": "NHWC", "CHW": "NCHW"}
 
 
-@do_not_convert  # a pipeline with conditionals would rewrite this, and what it calls, for its own if and for
+@do_not_convert  # a pipeline with conditionals would convert the if and for statements in here to DALI's
 def prime(
     images: DataNode,
     config: PrimeConfig | str = "imagenet",
@@ -45,36 +45,36 @@ def prime(
     out_layout: str | None = None,
     mode: str = "auto",
 ) -> Any:
-    """Augment the images of a pipeline with PRIME. The result is the same to the bit in every mode.
+    """Augment the images of a pipeline with PRIME. All modes return bit-identical images.
 
     ==========  ====================================================================================================
-    mode        how
+    mode        implementation
     ==========  ====================================================================================================
     ``native``  the operator ``fn.prime.augment``, compiled for the installed DALI at first use (ten seconds, then
-                kept; ``prime-dali build-dali-plugin`` does it beforehand). No Python while the pipeline runs, so no
-                lock that other Python operators or the training loop wait for; images of several sizes in a batch
-    ``cupy``    ``fn.python_function``: nothing to compile; CuPy arrays on DALI's own stream, NumPy arrays on the CPU
-    ``dlpack``  ``fn.dl_tensor_python_function``: the same through torch, where there is no CuPy
-    ``torch``   ``fn.torch_python_function``: for comparison; DALI waits for the GPU twice a call. Needs a GPU
-    ``auto``    ``native`` if it is compiled and index, epoch and flip are on the CPU, as it wants them; else ``cupy``
+                cached; ``prime-dali build-dali-plugin`` compiles it in advance). No Python while the pipeline runs, so
+                no contention for Python's lock with the training loop; mixed image sizes in a batch
+    ``cupy``    ``fn.python_function``: no compilation; CuPy arrays on DALI's own stream, NumPy arrays on the CPU
+    ``dlpack``  ``fn.dl_tensor_python_function``: the same through torch, without CuPy
+    ``torch``   ``fn.torch_python_function``: for comparison; DALI synchronizes twice per call. Needs a GPU
+    ``auto``    ``native`` if it is compiled and index, epoch and flip are on the CPU, as it requires; else ``cupy``
     ==========  ====================================================================================================
 
     Args:
-        images: uint8, float16 or float32 (floats in [0, 1], to which values up to 1/512 outside are clamped),
-            ``layout``, all of one size (``native``: of any), H and W from 8 to 4096.
+        images: uint8, float16 or float32 (floats in [0, 1]; values up to 1/512 outside are clamped), with axes
+            ``layout``, all of one size (``native``: of any size), H and W from 8 to 4096.
         config: The distributions, or the name of a preset.
-        index: Scalars of any integer type that int64 holds, each image's own number in the data set. The result then
-            depends on it, the seed and the epoch alone. None: random numbers of DALI's own generator, seeded with the
-            low 31 bits of ``seed``; it is part of DALI's checkpoints. Then give every rank a seed of its own.
+        index: Scalars of an integer type that fits int64, each image's index in the data set. The result then depends
+            only on seed, index and epoch. None: random numbers from DALI's generator, seeded with the low 31 bits of
+            ``seed``, whose state is part of DALI's checkpoints. Then give each rank a different seed.
         epoch: An int from 0 to 4294967295, or scalars of any integer type. In the Python modes on a GPU they are not
-            read back, and only their low 32 bits count.
-        flip: Scalars of any integer type or bool, as of ``fn.random.coin_flip``: not 0 mirrors all outputs of this
-            image left to right. None: none is mirrored.
+            read back: only their low 32 bits are used.
+        flip: Scalars of any integer type or bool, as from ``fn.random.coin_flip``: nonzero mirrors all outputs of the
+            image left to right. None: no image is mirrored.
         seed: The run's seed.
-        views: 1, or 3: clean, augmented, augmented.
-        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
-        out_dtype: ``types.UINT8``, ``FLOAT16`` or ``FLOAT``. None: that of the images, or FLOAT where uint8 images are
-            normalised.
+        views: 1, or 3: the clean image and two augmented views.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
+        out_dtype: ``types.UINT8``, ``FLOAT16`` or ``FLOAT``. None: that of the images, or FLOAT if uint8 images are
+            normalized.
         layout: Axes of the images, ``"HWC"`` or ``"CHW"``.
         out_layout: Axes of the result. None: ``layout``.
         mode: See above.
@@ -83,10 +83,11 @@ def prime(
         One DataNode, or with ``views=3`` a tuple of three.
 
     Raises:
-        TypeError, ValueError: A wrong argument, when the pipeline is built. Images of several sizes, a wrong dtype or
-            pixels outside [0, 1]: from DALI as a RuntimeError with our message, when such a batch runs. Pixels on a
-            GPU, which nobody waits for: in one of the next batches; till then they are NaN (0 in uint8).
-        ImportError: GPU images without CuPy (``cupy``), or without CUDA in this build.
+        TypeError, ValueError: An argument is invalid; raised when the pipeline is built. Mixed sizes, a wrong dtype or
+            pixels outside [0, 1] are a RuntimeError of DALI with this package's message, raised when such a batch
+            runs. On a GPU, where nothing synchronizes, bad pixels become NaN (0 in uint8), and one of the next
+            batches raises the error.
+        ImportError: GPU images, but CuPy is not installed (``cupy``), or this build has no CUDA.
         RuntimeError: The plugin does not compile (``native``).
 
     Examples:
@@ -115,7 +116,7 @@ def prime(
 
 
 def _nodes(images: Any, index: Any, epoch: Any, flip: Any, seed: int) -> dict[str, DataNode]:
-    """The inputs of PRIME by name, without an epoch that is an int; TypeError where a node is wanted."""
+    """The inputs of PRIME by name, without an epoch that is an int; TypeError for anything else than nodes."""
     if not isinstance(images, DataNode):
         raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
     if index is None:
@@ -133,7 +134,7 @@ def _nodes(images: Any, index: Any, epoch: Any, flip: Any, seed: int) -> dict[st
 
 
 def _mode(mode: str, nodes: dict[str, DataNode]) -> str:
-    """The mode that ``"auto"`` comes to; ValueError for an unknown one."""
+    """The mode, with ``"auto"`` resolved; ValueError for an unknown one."""
     _arguments.one_of("mode", mode, MODES)
     if mode != "auto":
         return mode
@@ -157,7 +158,7 @@ class _Augment:
     names: tuple[str, ...]  # of the inputs
 
     def __call__(self, interface: Any, xp: Any, batches: Sequence[Sequence[Any]]) -> Any:
-        """Lists of samples as arrays of ``xp`` into one such list; several views of an image are the first axis.
+        """From lists of samples, arrays of ``xp``, to one such list; the views of an image are along the first axis.
 
         Args:
             interface: ``prime_dali.arrays`` for NumPy and CuPy, ``prime_dali.torch_ops`` for torch.
@@ -169,7 +170,7 @@ class _Augment:
             raise ValueError(f"images: expected one size in a batch, got shapes {sorted(shapes)}")
         shape = shapes.pop()
         if len(shape) != 3 or shape[self.layout.index("C")] != 3:
-            expected = f"{self.layout} with 3 channels as layout says"
+            expected = f"{self.layout} with 3 channels for this layout"
             raise ValueError(f"images: expected {expected}, got shape {list(shape)}")
         size = shape[self.layout.index("H")], shape[self.layout.index("W")]
         numbers = {name: _integers(name, xp, values) for name, values in given.items()}
@@ -198,21 +199,21 @@ class _Augment:
 
 
 def _integers(name: str, xp: Any, samples: Sequence[Any]) -> Any:
-    """One integer or bool of each image, as int64 ``[N]``; TypeError or ValueError otherwise, as in mode native."""
+    """One integer or bool per image, as int64 ``[N]``; TypeError or ValueError otherwise, as in mode native."""
     for sample in samples:
         if math.prod(sample.shape) != 1:
-            raise ValueError(f"{name}: expected one number an image, got shape {list(sample.shape)}")
+            raise ValueError(f"{name}: expected one number per image, got shape {list(sample.shape)}")
     numbers = _stacked(xp, [sample.reshape(()) for sample in samples])
     kind = str(numbers.dtype).removeprefix("torch.")
     if kind == "int64" or (kind == "bool" and name == "flip"):
         return numbers
     if kind not in ("int8", "int16", "int32", "uint8", "uint16", "uint32"):
-        raise TypeError(f"{name}: expected integers that int64 holds, got {kind}")
+        raise TypeError(f"{name}: expected integers that fit int64, got {kind}")
     return numbers.astype(np.int64) if hasattr(numbers, "astype") else numbers.long()
 
 
 def _stacked(xp: Any, samples: Sequence[Any]) -> Any:
-    """Samples of one shape as one array; no copy where DALI has put CuPy's one after another, as it mostly does."""
+    """Samples of one shape as one array; no copy if CuPy samples are contiguous in memory, as is usual in DALI."""
     first = samples[0]
     if xp.__name__ == "cupy" and first.flags.c_contiguous:
         start, step = first.data.ptr, first.nbytes
@@ -290,7 +291,7 @@ def _torch(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
     from .. import torch_ops
 
     if not torch.cuda.is_available():
-        raise RuntimeError("mode: torch needs a GPU, for CPU images too, because DALI makes a CUDA stream for it")
+        raise RuntimeError("mode: torch needs a GPU, also for CPU images, because DALI creates a CUDA stream for it")
 
     @do_not_convert
     def function(*batches: list[Any]) -> Any:
@@ -300,10 +301,10 @@ def _torch(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
 
 
 def _leaving_streams_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, safe to raise in a GPU python_function.
+    """Make ``function`` safe to raise exceptions in a GPU python_function.
 
-    DALI (2.4) lends its stream to CuPy and takes it back only when the function returns. After an exception CuPy would
-    destroy DALI's stream, and the process dies of it before anybody reads the message.
+    DALI (2.4) lends its stream to CuPy and takes it back only if the function returns. After an exception CuPy would
+    destroy DALI's stream, and the process would crash before the message is shown.
     """
 
     @do_not_convert

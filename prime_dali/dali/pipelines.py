@@ -1,4 +1,4 @@
-"""Pipelines to train and validate an image classifier, from files or from any source of images."""
+"""Pipelines for training and validating an image classifier, from files or any other source of images."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from . import dataset, inputs, native, operator, settings
 from .operator import types
 from .settings import Augmentation, CenterCrop, Execution, Output, RandomCrop, Reader, Source
 
-fn: Any = dali_fn  # its annotations know no **options, and not all modules
+fn: Any = dali_fn  # its annotations lack **options and some modules
 
 
 @dataclass(frozen=True)
 class Definition:
-    """All that a pipeline is made of, whatever batch it begins with.
+    """Everything that defines a pipeline, except the batch that it starts with.
 
     Attributes:
-        data: The files and their order, or None with a source of one's own.
-        batches: Batches an epoch.
+        data: The files and their order, or None with a custom source.
+        batches: Batches per epoch.
         views: 1 or 3.
         layout: ``"CHW"`` or ``"HWC"``.
-        nodes: The outputs of a pipeline that begins with a batch, counted from the start of epoch 0.
-        options: Of ``nvidia.dali.Pipeline``.
+        nodes: From the batch that a pipeline starts with, counted from the start of epoch 0, to its outputs.
+        options: Arguments of ``nvidia.dali.Pipeline``.
     """
 
     data: dataset.Files | None
@@ -44,13 +44,13 @@ class Definition:
 
 
 class ImagePipeline(Pipeline):
-    """A DALI pipeline that can be made again from any batch on; its outputs are views, labels and image numbers.
+    """A DALI pipeline that can be recreated to start at any batch; its outputs are views, labels and image indices.
 
     Attributes:
-        batches: Batches an epoch. Epochs follow one another without a stop.
+        batches: Batches per epoch. Epochs follow one another without a stop.
         views: 1 or 3.
         out_layout: ``"CHW"`` or ``"HWC"``.
-        data: The files and their order, or None with a source of one's own.
+        data: The files and their order, or None with a custom source.
 
     Examples:
         >>> from prime_dali.dali import Execution, train_pipeline
@@ -68,7 +68,7 @@ class ImagePipeline(Pipeline):
             self.set_outputs(*definition.nodes(start))
 
     def restarted(self, start: int = 0, checkpoint: bytes | None = None) -> ImagePipeline:
-        """The same pipeline anew: from batch ``start`` on (of files), or as ``checkpoint`` says (of a source)."""
+        """A new copy of the pipeline: from batch ``start`` on (files), or resumed from ``checkpoint`` (a source)."""
         return ImagePipeline(self._definition, start, checkpoint)
 
 
@@ -83,30 +83,30 @@ def train_pipeline(
     output: Output = Output(),
     execution: Execution = Execution(),
 ) -> ImagePipeline:
-    """Training: shuffle, read, decode the window of a random resized crop, resize, and PRIME with flip and
+    """A training pipeline: shuffle, read, decode the window of a random resized crop, resize, and PRIME with flip and
     normalization in one kernel.
 
-    With files, order, crops, flips and PRIME follow from the seed, the epoch and each image's number (its place in
-    the sorted list of the whole data set) alone: the same image comes out whatever the batch size and the number of
-    shards, and another one in each epoch.
+    With files, order, crops, flips and PRIME depend only on the seed, the epoch and each image's index (its position in
+    the sorted list of the whole data set): the result is the same for any batch size and number of shards, and differs
+    between epochs.
 
     Args:
-        data: A folder with one folder of images a class; or a :class:`Reader`, for lists of files, shards and the last
-            batch; or a :class:`Source`, for images that other operators of DALI give.
+        data: A folder with one subfolder of images per class; or a :class:`Reader`, for lists of files, shards and the
+            last batch; or a :class:`Source`, for images from other DALI operators.
         prime: The distributions of PRIME, or the name of a preset; or an :class:`Augmentation`, for three views. None:
-            without PRIME, all else the same.
-        batch_size: Images a batch.
+            no PRIME; everything else is the same.
+        batch_size: Images per batch.
         seed: The run's seed, the same on all shards.
         crop: Size of the result, and the random window and flip.
         output: Normalization, dtype and layout of the result.
-        execution: Device, threads, and batches that are made ahead.
+        execution: Device, threads, and the number of prefetched batches.
 
     Returns:
-        A pipeline of ``views`` batches of images, int64 labels and int64 image numbers, on its device.
+        A pipeline of ``views`` batches of images, int64 labels and int64 image indices, on its device.
 
     Raises:
-        TypeError, ValueError: A wrong argument, a folder without classes or a class without images.
-        RuntimeError: ``execution`` asks for a GPU and none can be used.
+        TypeError, ValueError: An argument is invalid, a folder has no classes, or a class has no images.
+        RuntimeError: ``execution`` requests a GPU, but none is usable.
 
     Examples:
         >>> from prime_dali.dali import Augmentation, Execution, RandomCrop, train_pipeline
@@ -145,17 +145,17 @@ def val_pipeline(
     output: Output = Output(),
     execution: Execution = Execution(),
 ) -> ImagePipeline:
-    """Validation: decode, resize the shorter side, crop the center, normalize; in the order of the list.
+    """A validation pipeline: decode, resize the shorter side, crop the center, normalize; in the order of the list.
 
-    Resize and crop are one step that makes only the pixels that stay. The window is exact to a fraction of a pixel,
-    where torchvision rounds the longer side and the corner to whole pixels of the resized image.
+    Resize and crop are one step that computes only the pixels in the crop. The window is exact to a fraction of a
+    pixel; torchvision rounds the longer side and the corner to whole pixels of the resized image.
 
     Args:
         data, batch_size, output, execution: As for :func:`train_pipeline`.
-        crop: Size of the result, and of the image that it is the middle of.
+        crop: Size of the result, and of the resized image whose center it is.
 
     Returns:
-        A pipeline of images, int64 labels and int64 image numbers.
+        A pipeline of images, int64 labels and int64 image indices.
 
     Raises:
         TypeError, ValueError, RuntimeError: As for :func:`train_pipeline`.
@@ -178,7 +178,7 @@ def val_pipeline(
 
 
 def _sampling(data: Reader | Source, batch_size: int, seed: int, *, training: bool) -> dataset.EpochSampling:
-    """How batches are drawn, with what ``data`` leaves open filled in."""
+    """How batches are drawn, with defaults for what ``data`` leaves open."""
     shuffle = training
     if isinstance(data, Reader) and data.shuffle is not None:
         shuffle = data.shuffle
@@ -203,8 +203,8 @@ class _Frame:
             self._files = dataset.Files(*dataset.listed(data), sampling)
             self.decoded, self.batches = False, self._files.batches
         self.device, _ = _devices.dali_device(execution.device, native.finding, prime)
-        # By default a tenth of each batch leaves the JPEG engine for CUDA kernels, which round otherwise: images
-        # would depend on their batch.
+        # By default a tenth of each batch is decoded by CUDA kernels, which round differently than the JPEG engine:
+        # images would depend on their batch.
         self.decoder = {"device": "mixed", "hw_decoder_load": 1.0} if self.device == "gpu" else {"device": "cpu"}
         self._options = {
             "batch_size": sampling.batch_size, "num_threads": execution.threads(),
@@ -214,14 +214,14 @@ class _Frame:
         }  # fmt: skip
 
     def read(self, start: int, numbered: bool) -> inputs.Inputs:
-        """Images, labels, image numbers and, if ``numbered``, epochs; of files from batch ``start`` on."""
+        """Images, labels, image indices and, if ``numbered``, epochs; with files from batch ``start`` on."""
         if isinstance(self._data, Source):
             return inputs.of_source(self._data, self._sampling.batch_size, self.batches, numbered)
         assert self._files is not None
         return inputs.of_files(self._files, start, numbered)
 
     def normalized(self, images: DataNode, flips: DataNode | None) -> DataNode:
-        """Images without PRIME, of the same values and axes as with it."""
+        """Images without PRIME, with the same range and axes as with it."""
         output = self.output
         scale = 1.0 if output.dtype == types.UINT8 else 255.0
         mean = [0.0] * 3 if output.mean is None else [m * scale for m in output.mean]
@@ -232,18 +232,18 @@ class _Frame:
         )
 
     def outputs(self, views: list[DataNode], given: inputs.Inputs) -> list[DataNode]:
-        """Views, labels and image numbers, all on the pipeline's device."""
+        """Views, labels and image indices, all on the pipeline's device."""
         if self.device == "gpu":
             return [*views, given.labels.gpu(), given.index.gpu()]
         return [*views, given.labels, given.index]
 
     def pipeline(self, views: int, nodes: Callable[[int], list[DataNode]]) -> ImagePipeline:
-        """The pipeline of these outputs."""
+        """The pipeline with these outputs."""
         return ImagePipeline(Definition(self._files, self.batches, views, self.output.layout, nodes, self._options))
 
 
 def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: int) -> tuple[DataNode, DataNode]:
-    """Windows of training images, resized, and which of them are to be flipped."""
+    """Random windows of training images, resized, and which of them to flip."""
     images = given.images
     on_cpu = images.device == "cpu"
     seen = (images.shape(),) if frame.decoded else (fn.peek_image_shape(images), images)
@@ -271,7 +271,7 @@ def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: in
 
 
 def _center_crop(frame: _Frame, images: DataNode, crop: CenterCrop) -> DataNode:
-    """The middle of validation images."""
+    """The center of validation images."""
 
     def checked(encoded: list[Any], shapes: list[Any]) -> list[Any]:
         inputs.check_depths(encoded)
@@ -284,7 +284,7 @@ def _center_crop(frame: _Frame, images: DataNode, crop: CenterCrop) -> DataNode:
         shape = fn.python_function(images, shape, function=checked, batch_processing=True)
         images = fn.decoders.image(images, **frame.decoder)
     images = images.gpu() if frame.device == "gpu" else images
-    # As seen in the whole image.
+    # In pixels of the original image.
     window = math.min(shape[0], shape[1]) / crop.resize * np.array(crop.size, np.float32)
     low = (shape[:2] - window) * 0.5
     return fn.resize(images, size=crop.size, roi_start=low, roi_end=low + window)

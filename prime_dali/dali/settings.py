@@ -1,4 +1,4 @@
-"""The settings of whole pipelines, in groups. Each group is checked where it is made, apart from what works with it."""
+"""The settings of whole pipelines, in groups; each group checks its fields when it is created."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class _Shared:
             _set(self, num_shards=count, shard_id=_arguments.integer("shard_id", self.shard_id, 0, count - 1))
 
     def shard(self) -> tuple[int, int]:
-        """Shard and number of shards: as given, else rank and world size of torch.distributed, else 0 and 1."""
+        """Shard and number of shards: as given, or rank and world size of torch.distributed, or 0 and 1."""
         if self.shard_id is not None and self.num_shards is not None:
             return self.shard_id, self.num_shards
-        torch = sys.modules.get("torch")  # who has a process group has imported it
+        torch = sys.modules.get("torch")  # a process group exists only if torch is imported
         if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
             return 0, 1
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -62,19 +62,18 @@ class Reader(_Shared):
     """Which image files a pipeline reads, and in which order.
 
     Attributes:
-        folder: A folder with one folder of images a class, as for ``torchvision.datasets.ImageFolder``.
-        files, labels: Paths, and one int each, in place of ``folder``.
-        shuffle: Whether every epoch has an order of its own. None: True in training. Validation keeps the order of
-            the list.
-        last_batch: What to do where the batch size and the shards do not divide the images. ``"drop"``: leave out
-            the end of the epoch's order; ``"fill"``: go on with images of its beginning; both give every shard the
-            same number of full batches. ``"partial"``: a smaller last batch, every image exactly once over all shards,
-            some of which may then have one batch more than others. None: ``"drop"`` in training, ``"partial"`` in
-            validation.
-        shard_id, num_shards: Of this process. None: rank and world size of torch.distributed if that is initialized.
+        folder: A folder with one subfolder of images per class, as for ``torchvision.datasets.ImageFolder``.
+        files, labels: Paths, and an int for each, instead of ``folder``.
+        shuffle: Whether every epoch is shuffled. None: True in training. Validation keeps the order of the list.
+        last_batch: What to do if the batch size and the shards do not divide the number of images. ``"drop"``: skip
+            the end of the epoch; ``"fill"``: repeat images of its beginning. Both give every shard the same number of
+            full batches. ``"partial"``: a smaller last batch, and every image exactly once over all shards, of which
+            some may have one batch more than others. None: ``"drop"`` in training, ``"partial"`` in validation.
+        shard_id, num_shards: The shard of this process. None: rank and world size of torch.distributed if it is
+            initialized.
 
     Raises:
-        TypeError, ValueError: A wrong field; the message names it.
+        TypeError, ValueError: A field is invalid; the message names it.
 
     Examples:
         >>> prime_dali.dali.Reader("train", last_batch="partial", shard_id=0, num_shards=2).shard()
@@ -97,7 +96,7 @@ class Reader(_Shared):
             raise ValueError(f"folder: expected either folder or files, got {got}")
         if self.folder is not None:
             if self.labels is not None:
-                raise ValueError("labels: expected None with folder, whose class folders give them")
+                raise ValueError("labels: expected None with folder, whose class folders determine them")
         else:
             _check_list(self.files, self.labels)
         if self.shuffle is not None:
@@ -109,11 +108,11 @@ def _check_list(files: Any, labels: Any) -> None:
     if isinstance(files, (str, bytes)):
         raise TypeError(f"files: expected a list of paths, got {type(files).__name__}")
     if labels is None:
-        raise ValueError("labels: expected one int a file, got None")
+        raise ValueError("labels: expected one int per file, got None")
     if not len(files):
         raise ValueError("files: expected at least one path, got none")
     if len(labels) != len(files):
-        raise ValueError(f"labels: expected one a file, {len(files)}, got {len(labels)}")
+        raise ValueError(f"labels: expected one per file, {len(files)}, got {len(labels)}")
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise TypeError(f"labels: expected ints, got {array.dtype} of shape {list(array.shape)}")
@@ -121,22 +120,21 @@ def _check_list(files: Any, labels: Any) -> None:
 
 @dataclass(frozen=True)
 class Source(_Shared):
-    """Images that other operators of DALI give: from LMDB, WebDataset, TFRecord, a cache.
+    """Images from other DALI operators: LMDB, WebDataset, TFRecord, a cache.
 
     Attributes:
-        function: Called in the pipeline definition, returns DataNodes of images, labels (integers) and image numbers
-            (integers), or None for numbers of DALI's generator, which then name crop, flip and PRIME. Labels and
-            numbers of type uint8 and one dimension are text, as WebDataset's ``cls``: of decimal digits. Every batch
-            must have ``batch_size`` images, without an end, as DALI's readers give them. It shuffles and shards by
-            itself.
-        num_images: Images an epoch, on this shard.
-        decoded: The images are uint8 HWC; False: encoded, on the CPU.
+        function: Called in the pipeline definition; returns DataNodes of images, labels (integers) and image indices
+            (integers) or None. With None, numbers from DALI's generator key crops, flips and PRIME. Labels and indices
+            of type uint8 and one dimension are text of decimal digits, as WebDataset's ``cls``. Every batch must have
+            ``batch_size`` images, without an end, as from DALI's readers. The function itself shuffles and shards.
+        num_images: Images per epoch on this shard.
+        decoded: True: the images are uint8 HWC. False: encoded, on the CPU.
         last_batch: ``"drop"`` or ``"fill"``, as for :class:`Reader`. None: ``"drop"`` in training, ``"fill"`` in
             validation.
         shard_id, num_shards: As for :class:`Reader`.
 
     Raises:
-        TypeError, ValueError: A wrong field; the message names it.
+        TypeError, ValueError: A field is invalid; the message names it.
 
     Examples:
         >>> from nvidia.dali import fn
@@ -168,12 +166,12 @@ class Augmentation:
     """What PRIME does to the images.
 
     Attributes:
-        config: The distributions, or the name of a preset. None: without PRIME, all else the same.
-        views: 1, or 3 of one decode: clean, augmented, augmented.
-        mode: How PRIME runs, see :func:`prime_dali.dali.prime`.
+        config: The distributions, or the name of a preset. None: no PRIME; everything else is the same.
+        views: 1, or 3 from one decoding: the clean image and two augmented views.
+        mode: The implementation, see :func:`prime_dali.dali.prime`.
 
     Raises:
-        TypeError, ValueError: A wrong field; the message names it.
+        TypeError, ValueError: A field is invalid; the message names it.
 
     Examples:
         >>> prime_dali.dali.Augmentation("cifar", views=3).config.spatial_cut_max
@@ -195,15 +193,16 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """The window of a training image, which is resized, and its flip; as ``torchvision.transforms.RandomResizedCrop``.
+    """The random window of a training image, which is resized, and its flip, as in
+    ``torchvision.transforms.RandomResizedCrop``.
 
     Attributes:
         size: Height and width of the result, 8 to 4096 pixels each, or an int for squares.
-        area, ratio: Bounds of the window's part of the area (0 to 1), and of its width / height.
-        flip: Probability to mirror left to right; all views of an image together.
+        area, ratio: Minimum and maximum of the window's fraction of the area (0 to 1), and of its width / height.
+        flip: Probability of mirroring left to right; the same for all views of an image.
 
     Raises:
-        TypeError, ValueError: A wrong field; the message names it.
+        TypeError, ValueError: A field is invalid; the message names it.
 
     Examples:
         >>> prime_dali.dali.RandomCrop(176, area=(0.35, 1))
@@ -227,14 +226,14 @@ class RandomCrop:
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """The middle of a validation image, after its shorter side was resized.
+    """The center of a validation image, after its shorter side was resized.
 
     Attributes:
-        size: As of :class:`RandomCrop`.
+        size: As for :class:`RandomCrop`.
         resize: The shorter side after resizing, pixels; at least both sides of ``size``.
 
     Raises:
-        TypeError, ValueError: A wrong field; the message names it.
+        TypeError, ValueError: A field is invalid; the message names it.
 
     Examples:
         >>> prime_dali.dali.CenterCrop(224, resize=232)
@@ -255,15 +254,15 @@ class CenterCrop:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """The form in which a pipeline gives its images.
+    """The format of a pipeline's images.
 
     Attributes:
-        mean, std: Per channel, on the [0, 1] scale. None, both: pixels in [0, 1], or 0 to 255 for ``types.UINT8``.
+        mean, std: Per channel, on the [0, 1] scale. Both None: pixels in [0, 1], or 0 to 255 for ``types.UINT8``.
         dtype: ``types.FLOAT``, ``FLOAT16``, or ``UINT8`` without mean and std.
         layout: ``"CHW"`` or ``"HWC"``.
 
     Raises:
-        TypeError, ValueError: A wrong field; the message names it.
+        TypeError, ValueError: A field is invalid; the message names it.
 
     Examples:
         >>> from nvidia.dali import types
@@ -291,16 +290,16 @@ class Output:
 
 @dataclass(frozen=True)
 class Execution:
-    """Where a pipeline runs, and with how much of the machine.
+    """Where a pipeline runs, and with which resources.
 
     Attributes:
-        device: ``"gpu"`` decodes and augments there, ``"cpu"`` does not, ``"auto"`` takes the GPU if it can be used.
-        device_id: Number of the GPU. None: torch's current one, else 0.
-        num_threads: Of DALI. None: as many as this process may use.
-        prefetch_queue_depth: Batches that are made ahead.
+        device: Where to decode and augment: ``"gpu"``, ``"cpu"``, or ``"auto"``, the GPU if it is usable.
+        device_id: Number of the GPU. None: torch's current one, otherwise 0.
+        num_threads: Threads of DALI. None: all that this process may use.
+        prefetch_queue_depth: Number of batches that are prefetched.
 
     Raises:
-        TypeError, ValueError: A wrong field; the message names it.
+        TypeError, ValueError: A field is invalid; the message names it.
 
     Examples:
         >>> prime_dali.dali.Execution("cpu", num_threads=4).threads()
@@ -324,11 +323,11 @@ class Execution:
             _set(self, device_id=_arguments.integer("device_id", self.device_id, 0, 1023))
 
     def threads(self) -> int:
-        """Threads of DALI."""
+        """Number of DALI's threads."""
         return self.num_threads or max(len(os.sched_getaffinity(0)), 1)
 
     def gpu(self) -> int:
-        """Number of the GPU, where there is one."""
+        """Number of the GPU, if there is one."""
         if self.device_id is not None:
             return self.device_id
         try:
@@ -366,10 +365,10 @@ _RENAMED = {
 
 
 def moved(**groups: type | tuple[type, ...]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function say, of a keyword that it had once, which argument and group has it now.
+    """Make a function raise an error for a keyword of earlier versions that names the argument and group to use now.
 
     Args:
-        groups: The group that each argument takes. Of two groups with one field the later one is named.
+        groups: The group of each argument. Of two groups with the same field the later one is named.
     """
     where = {
         field.name: f"{argument}={kind.__name__}({field.name}=...)"
@@ -392,6 +391,6 @@ def moved(**groups: type | tuple[type, ...]) -> Callable[[Callable[P, R]], Calla
 
 
 def _set(instance: Any, **values: Any) -> None:
-    """Fields of a frozen dataclass, as Python's own types: other kinds of ints would get into states."""
+    """Set fields of a frozen dataclass, to Python's own types, because states must be serializable in any format."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)

@@ -1,4 +1,4 @@
-"""What the commands that fill a folder share: one run at a time, whole files alone, progress."""
+"""What the commands that write a folder share: one run at a time, only complete files, progress."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ UNFINISHED = ".unfinished"  # the folder in a destination where files are writte
 
 @contextlib.contextmanager
 def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterator[None]:
-    """The folder, made if need be, held by this run alone, with a manifest that says how it is made.
+    """Lock the folder, which is created if it does not exist, and write a manifest of how its files are made.
 
     Args:
         folder: New, empty, or of an earlier run.
-        manifest: All that decides what the files hold; an earlier run must have had the same. What it says under
-            ``about`` and of the path of its ``source`` may differ: the same files may have moved.
-        command: Whose manifest it is, for messages.
+        manifest: All that determines the files' contents; an earlier run must have had the same. Only ``about`` and
+            the path of ``source`` may differ: the same files may have moved.
+        command: The command that writes the manifest, for messages.
 
     Raises:
-        ValueError: The folder holds something else, or was made with other settings; nothing is touched.
-        RuntimeError: Another run is writing there, or the folder or its manifest was taken away within the block.
+        ValueError: The folder contains something else, or was made with other settings; nothing is changed.
+        RuntimeError: Another run is writing there, or the folder or its manifest was removed within the block.
     """
     with held(folder):
         _label(folder, manifest, command)
@@ -55,13 +55,13 @@ def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterato
 
 @contextlib.contextmanager
 def finishing(folder: Path, name: Path) -> Iterator[Path]:
-    """Where to write a file that moves to its place when the block ends: none that has its name is incomplete.
+    """A temporary path to write to; it is renamed when the block ends, so a file with its final name is complete.
 
-    Its content is on the disk before it has its name. Names are when the run ends: one that a loss of power takes away
-    is that of a file to be made again.
+    The content is synced before the renaming. Names are synced when the run ends: a file whose name is lost in a power
+    failure is made again.
     """
     temporary = folder / UNFINISHED / f"{os.getpid()}{name.suffix}"
-    temporary.parent.mkdir(exist_ok=True)  # not the folder itself: one that was taken away is an error
+    temporary.parent.mkdir(exist_ok=True)  # not the folder itself: if it was removed, that is an error
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     with naming(folder / name, temporary):
         yield temporary
@@ -70,22 +70,22 @@ def finishing(folder: Path, name: Path) -> Iterator[Path]:
 
 
 def check_name(folder: Path, name: Path, picture: Path) -> None:
-    """Whether ``name`` can be that of a file in ``folder``, which is made of a picture.
+    """Check that ``name``, of a file made from ``picture``, is possible in ``folder``.
 
     Raises:
         PhotoError: It is longer than the file system allows.
     """
     for text, limit in ((name.name, "PC_NAME_MAX"), (folder / name, "PC_PATH_MAX")):
-        length, greatest = len(os.fsencode(text)), os.pathconf(folder, limit)
-        if length > greatest:
+        length, maximum = len(os.fsencode(text)), os.pathconf(folder, limit)
+        if length > maximum:
             raise PhotoError(
-                f"{shown(picture)}: expected a shorter name, for {shown(name)} in {shown(folder)} has {length} bytes, "
-                f"of at most {greatest}"
+                f"{shown(picture)}: expected a shorter name, because {shown(name)} in {shown(folder)} has {length} "
+                f"bytes, more than {maximum}"
             )
 
 
 def check_distinct(folder: Path, photos: Sequence[Path], target: Callable[[Path], Path]) -> None:
-    """ValueError where two pictures in ``folder`` have the same ``target``: one would be taken for the other."""
+    """ValueError if two pictures in ``folder`` have the same ``target``: one would be mistaken for the other."""
     named: dict[Path, Path] = {}
     for photo in photos:
         other = named.setdefault(target(photo), photo)
@@ -97,10 +97,10 @@ def check_distinct(folder: Path, photos: Sequence[Path], target: Callable[[Path]
 
 
 def tell_skipped(skipped: int, total: int) -> None:
-    """Print how many pictures were left out, if any.
+    """Print how many pictures were skipped, if any.
 
     Raises:
-        PhotoError: All were.
+        PhotoError: All were skipped.
     """
     if skipped:
         print(f"skipped {skipped} of {total} files")
@@ -109,7 +109,7 @@ def tell_skipped(skipped: int, total: int) -> None:
 
 
 def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
-    """Write the manifest, or make sure that the one there says the same."""
+    """Write the manifest, or check that the existing one is the same."""
     manifest = json.loads(json.dumps(manifest))
     if not (folder / MANIFEST).exists():
         if any(entry.name != UNFINISHED for entry in folder.iterdir()):
@@ -126,11 +126,11 @@ def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
 
 
 def read_manifest(folder: Path, command: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the manifest in a folder that ``command`` has made says; ``more``: what else it must hold (a schema).
+    """The manifest of a folder that ``command`` has made; ``more``: the schema of further required keys.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is none, or a damaged one; the message names the key.
+        ValueError: It is not a manifest, or damaged; the message names the key.
     """
     kind = Kind(
         {"source": {"path": str}, **(more or {})}, f"a manifest of prime-dali {command}",
@@ -143,7 +143,7 @@ def read_manifest(folder: Path, command: str, more: Mapping[str, Any] | None = N
 
 
 def source_of_files(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
-    """What a manifest says of the files ``names`` in ``folder``, by their sizes; one that cannot be read has none."""
+    """A manifest's entry for the files ``names`` in ``folder``, from their sizes; -1 for unreadable files."""
 
     def size(name: Path) -> int:
         try:
@@ -157,7 +157,7 @@ def source_of_files(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
 
 
 def source_of_contents(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
-    """What a manifest says of the files ``names`` in ``folder``, all of which are read; one that cannot be has none."""
+    """A manifest's entry for the files ``names`` in ``folder``, from their contents; unreadable files count as such."""
 
     def content(name: Path) -> str:
         try:
@@ -172,7 +172,7 @@ def source_of_contents(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
 
 
 def source_of_arrays(folder: Path, images: NDArray[np.uint8], labels: NDArray[Any]) -> dict[str, Any]:
-    """What a manifest says of images and labels (0 to 255) that were read from ``folder``."""
+    """A manifest's entry for images and labels (0 to 255) that were read from ``folder``."""
     digest = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     return {"images": len(images), "sha256_of_images_and_labels": digest, "path": str(folder)}
 

@@ -201,8 +201,8 @@ def refused(read: Read) -> str:
         return _refused_tiff(read)
     if head[:2] in (b"P2", b"P3", b"P5", b"P6"):
         found = re.match(rb"P\d(?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+(\d+)", read(0, 4096))
-        greatest = int(found[1][:9]) if found else 255
-        return "" if greatest == 255 else f"expected values up to 255 in its header, got up to {greatest}"
+        maximum = int(found[1][:9]) if found else 255
+        return "" if maximum == 255 else f"expected values up to 255 in its header, got up to {maximum}"
     if head[4:8] == b"jP  ":  # JPEG 2000
         at = read(0, 1024).find(b"ihdr")
         depth = read(at + 14, 1) if at >= 0 else b""

@@ -83,7 +83,7 @@ def count(
         raise ValueError(f"{name}: expected images, got none")
     mean, std = (torch.tensor(values, device=device).reshape(1, 3, 1, 1) for values in statistics)
 
-    def normalised(pixels: torch.Tensor) -> torch.Tensor:
+    def normalized(pixels: torch.Tensor) -> torch.Tensor:
         floats = pixels.to(torch.float32, memory_format=torch.channels_last)
         return floats.div_(255).sub_(mean).div_(std)
 
@@ -92,9 +92,9 @@ def count(
         if adapt is not None:
             drawn = images.subset(adapt.draw(name, len(images.labels)))
             ((samples, _),) = drawn.batches(adapt.samples, device)
-            blended = adaptation.adapted(network, normalised(samples), adapt.prior)
+            blended = adaptation.adapted(network, normalized(samples), adapt.prior)
         with blended:
-            logits = ((network(normalised(pixels)).float(), labels) for pixels, labels in images.batches(batch, device))
+            logits = ((network(normalized(pixels)).float(), labels) for pixels, labels in images.batches(batch, device))
             right = _right(logits, images, device, name)
     return Count(right, len(images.labels))
 
@@ -199,8 +199,9 @@ def parser() -> _command.Parser:
     sets.add_argument("--subset", action="store_true", help="skip class folders that the network does not have")
     sets.add_argument("--partial", action="store_true", help="if severities or classes are missing, take "
                       "means over the rest")  # fmt: skip
-    add("--normalise", choices=scores.NORMALISATIONS, help="reference errors of the mCE; default: standard with "
+    add("--normalize", choices=scores.NORMALISATIONS, help="reference errors of the mCE; default: standard with "
         "--reference, alexnet for ImageNet, else none")  # fmt: skip
+    add("--normalise", action=_command.Renamed, const="--normalize", help=argparse.SUPPRESS)
     add("--reference", type=Path, metavar="JSON", help="results.json of a network with standard training")
     add("--bn-adapt", nargs="+", metavar="N", help="adapt batch norm to images of each set: single, partial, full, or "
         "N n")  # fmt: skip
@@ -313,11 +314,11 @@ def _imagenet_sets(
 
 def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict[str, report.Rule]:
     """How each benchmark of corruptions is scored; whether sets are complete: before anything is evaluated."""
-    wanted = options.normalise
+    wanted = options.normalize
     if wanted is None:
         wanted = "standard" if options.reference else "alexnet" if dataset == "ImageNet" else "none"
     if (options.reference is None) == (wanted == "standard"):
-        raise ValueError("reference: expected with --normalise standard, and only then")
+        raise ValueError("reference: expected with --normalize standard, and only then")
 
     def check_complete(name: str, lacking: Sequence[str]) -> None:
         if lacking and not options.partial:
@@ -335,9 +336,9 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         lacking = (*what.lacking, *scores.missing(there, what.counted))
         check_complete(name, lacking)
         if wanted == "alexnet" and name == "cifar-c":
-            raise ValueError("normalise: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
-        normalisation = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own
-        reference = report.read_reference(options.reference, name, dataset) if normalisation == "standard" else None
-        rules[name] = report.Rule(normalisation, reference, lacking)
+            raise ValueError("normalize: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
+        normalization = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own
+        reference = report.read_reference(options.reference, name, dataset) if normalization == "standard" else None
+        rules[name] = report.Rule(normalization, reference, lacking)
         rules[name].mce(there, what.counted)  # better to learn now than at the end what the reference lacks
     return rules

@@ -63,7 +63,7 @@ class Arrays:
             raise ValueError(f"images: expected uint8 [N, H, W, 3], got {self.images.dtype} {list(self.images.shape)}")
         if self.labels.dtype != np.int64 or self.labels.shape != self.images.shape[:1]:
             raise ValueError(
-                f"labels: expected int64 [{len(self.images)}], one an image, "
+                f"labels: expected int64 [{len(self.images)}], one per image, "
                 f"got {self.labels.dtype} {list(self.labels.shape)}"
             )
 

@@ -42,7 +42,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "official+jsd": {"method": "augmix", "jsd": True},
 }
 _NOTES = {
-    "standard": "crops, flips, normalisation",
+    "standard": "crops, flips, normalization",
     "augmix": "this package's AugMix, in batches on the device; the published one works image by image on the CPU",
     "prime": "this package's PRIME",
     "+jsd": "three views of each image through the network, the Jensen-Shannon loss",

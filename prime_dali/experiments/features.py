@@ -96,7 +96,7 @@ class Features:
             raise ValueError(f"backbone: expected finite features, got others in the {self.layer}")
         return out.float()
 
-    def normalised(self, images: torch.Tensor) -> torch.Tensor:
+    def normalized(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 images ``[N, 3, H, W]``, normalized for the network, on the device."""
         mean, std = (
             torch.tensor(values, device=self.device)[:, None, None]
@@ -106,7 +106,7 @@ class Features:
 
     def batched(self, images: torch.Tensor, batch: int) -> torch.Tensor:
         """Features of uint8 images ``[N, 3, H, W]``, at most ``batch`` per forward pass."""
-        return torch.cat([self(self.normalised(part)) for part in images.split(batch)])
+        return torch.cat([self(self.normalized(part)) for part in images.split(batch)])
 
     def about(self) -> dict[str, Any]:
         """Network, layer and weights, for a file of results."""
@@ -114,9 +114,9 @@ class Features:
         for name, value in self._network.state_dict().items():
             digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
         own = {name: getattr(self.classifier, name) for name in ("source", "name", "num_classes", "stem")}
-        normalisation = {"mean": list(self.classifier.mean), "std": list(self.classifier.std)}
+        normalization = {"mean": list(self.classifier.mean), "std": list(self.classifier.std)}
         measure = {"layer": self.layer, "width": self.width, "weights_sha256": digest.hexdigest()}
-        return own | normalisation | measure
+        return own | normalization | measure
 
     def _catch(self, value: Any) -> None:
         self._caught = value

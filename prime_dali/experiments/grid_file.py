@@ -18,13 +18,14 @@ from ..training.config import FREE, TrainConfig, defaults
 
 SETS = ("cifar-c", "cifar-c-bar", "imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
 EVALUATION = (
-    "clean", *SETS, "subset", "partial", "normalise", "reference", "bn-adapt", "seed", "batch", "device", "workers",
+    "clean", *SETS, "subset", "partial", "normalize", "reference", "bn-adapt", "seed", "batch", "device", "workers",
     "loader",
 )  # fmt: skip
 """Options of ``prime-dali evaluate`` that a grid may set; the rest follows from the checkpoint."""
 
 _FOLDERS = ("clean", *SETS, "reference")
 _FREE = ("device", "workers", "batch")
+_RENAMED = {"normalise": "normalize"}  # options of earlier versions
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=,-]*")
 
 
@@ -188,6 +189,8 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
 
     for run in grid.runs:
         grid.config(run)
+    for old in _RENAMED.keys() & grid.evaluate.keys():
+        raise ValueError(f"evaluate: {old}: is called {_RENAMED[old]} now")
     check_names("evaluate", grid.evaluate, EVALUATION)
     if not {"cifar-c", "imagenet-c"} & grid.evaluate.keys():
         raise ValueError("evaluate: expected a benchmark, cifar-c or imagenet-c, got none (--evaluate cifar-c=DIR)")
@@ -223,7 +226,11 @@ def finished(folder: Path) -> dict[str, Any] | None:
         ValueError: The file is damaged; the message names it and the key.
     """
     path = folder / FINISHED
-    return KIND.read_json(path) if path.exists() else None
+    if not path.exists():
+        return None
+    content: dict[str, Any] = KIND.read_json(path)
+    content["evaluate"] = {_RENAMED.get(name, name): value for name, value in content["evaluate"].items()}
+    return content
 
 
 def listed_runs(content: Mapping[str, Any]) -> list[Run] | None:

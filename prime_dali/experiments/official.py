@@ -62,10 +62,10 @@ class Official(torch.nn.Module):
         return out.to(self.out_dtype, memory_format=torch.channels_last)
 
 
-def put_together(folder: Path, preset: str, views: int, normalise: torch.nn.Module) -> torch.nn.Module:
+def put_together(folder: Path, preset: str, views: int, normalize: torch.nn.Module) -> torch.nn.Module:
     """The authors' augmentation, built as in their ``train.py``, with the numbers of their own config file.
 
-    From float32 ``[N, 3, H, H]`` in [0, 1] to ``[views * N, 3, H, H]``, normalised by ``normalise``. OSError or
+    From float32 ``[N, 3, H, H]`` in [0, 1] to ``[views * N, 3, H, H]``, normalized by ``normalize``. OSError or
     ImportError if a file of the clone, or a package that it imports, is missing.
     """
     config = _load(folder / "config" / f"{CONFIGS[preset]}.py").get_config()
@@ -82,7 +82,7 @@ def put_together(folder: Path, preset: str, views: int, normalise: torch.nn.Modu
     chain = mixer.PRIMEAugModule(augmentations)
     warnings.filterwarnings("ignore", message="torch.meshgrid")  # their code predates this keyword
     module: torch.nn.Module = mixer.GeneralizedPRIMEModule(
-        normalise, chain, **mixture, no_jsd=views == 1, max_depth=3
+        normalize, chain, **mixture, no_jsd=views == 1, max_depth=3
     )  # fmt: skip
     return module
 

@@ -177,9 +177,9 @@ def _prepared(options: argparse.Namespace) -> _Work:
     drawn = np.random.default_rng(options.seed).choice(len(images), options.images, replace=False)
     numbers = sorted(int(number) for number in drawn)
     network = features.load(options, SIDES[images.kind])
-    normalisation = network.classifier.mean, network.classifier.std
+    normalization = network.classifier.mean, network.classifier.std
     methods = {
-        name: None if name == CLEAN else samples.augmentation(name, images.kind, options.seed, *normalisation)
+        name: None if name == CLEAN else samples.augmentation(name, images.kind, options.seed, *normalization)
         for name in names
     }
     settings = {

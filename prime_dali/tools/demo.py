@@ -136,7 +136,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     start = time.perf_counter()
     for _ in batches if progress is None else progress(batches, "decode, crop, PRIME", "batch"):
         (images,) = pipeline.run()
-    images = images.as_cpu()  # waits for the GPU
+    images = images.as_cpu()  # synchronizes with the GPU
     rate = settings.batches * settings.batch / (time.perf_counter() - start)
     report(f"{rate:,.0f} images/s")
 

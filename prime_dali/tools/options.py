@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from .. import _arguments
-from .._command import whole
+from .._command import Renamed, whole
 from ..config import MIXINGS, SPATIAL_DISTRIBUTIONS, PrimeConfig, preset
-
-
-class _Renamed(argparse.Action):
-    """An option of earlier versions: an error that says what it is called now (``const``)."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        parser.error(f"{'/'.join(self.option_strings)}: is called {self.const} now")
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +15,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
     parser.add_argument("--spatial-distribution", choices=SPATIAL_DISTRIBUTIONS,
                         help="distribution of spatial strengths; without it as --mixing implies")  # fmt: skip
-    parser.add_argument("--law", action=_Renamed, const="--spatial-distribution", help=argparse.SUPPRESS)
+    parser.add_argument("--law", action=Renamed, const="--spatial-distribution", help=argparse.SUPPRESS)
     parser.add_argument("--alpha", type=float, default=1.0, help="scales every amplitude; 0 leaves images unchanged")
     parser.add_argument(
         "--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side length of the images in pixels"

@@ -1,8 +1,8 @@
-"""AugMix, the baseline that PRIME is compared with, on batches of tensors.
+"""AugMix, the baseline of PRIME, on batches of tensors.
 
 Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty", ICLR 2020, with the
-operations and ranges of their published code. Each operation gives what Pillow's gives, on 8-bit levels; all chains of
-all views go through it as one batch, without a branch and without waiting for the device.
+operations and ranges of their published code. Each operation gives the same result as Pillow's, on 8-bit levels; all
+chains of all views are processed as one batch, without branches and without synchronization.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ _BLOCKS = 16  # of four words, that one augmented image may take
 
 
 class Draws(NamedTuple):
-    """What was drawn for a batch of N images in V augmented views."""
+    """All that was drawn for a batch of N images in V augmented views."""
 
     operation: torch.Tensor
-    """int64 ``[slots, V, width, N]``: places in OPERATIONS; NONE (-1) beyond the chain's depth."""
+    """int64 ``[slots, V, width, N]``: indices into OPERATIONS; NONE (-1) beyond the chain's depth."""
     magnitude: torch.Tensor
-    """float64 ``[slots, V, width, N]``: posterize: bits kept; rotate: degrees, counterclockwise; solarize: the least
-    level that is inverted; shear: pixels a pixel; translate: pixels. Else 0."""
+    """float64 ``[slots, V, width, N]``: posterize: bits kept; rotate: degrees, counterclockwise; solarize: the minimum
+    level that is inverted; shear: pixels per pixel; translate: pixels. Else 0."""
     weights: torch.Tensor
     """float32 ``[V, width + 1, N]``: of the clean image, then of the chains; they sum to 1."""
 
 
 class AugMix(Epochs):
-    """Augments a batch of images with AugMix, and normalises it; takes the place of :class:`prime_dali.PRIME`.
+    """Augments a batch of images with AugMix, and normalizes it; a replacement for :class:`prime_dali.PRIME`.
 
     Each of ``width`` chains applies 1 to 3 operations, drawn with replacement from the nine; the result is
-    ``(1 - m) x + m sum_i w_i chain_i``, ``w ~ Dirichlet(1, .., 1)``, ``m ~ Beta(1, 1)``. (The published code normalises
-    before it mixes, which is the same, because the weights sum to 1.) Work takes some 35 bytes of memory for every
-    level of the chains, ``width`` for every augmented image.
+    ``(1 - m) x + m sum_i w_i chain_i``, ``w ~ Dirichlet(1, .., 1)``, ``m ~ Beta(1, 1)``. (The published code normalizes
+    before it mixes, which is equivalent, because the weights sum to 1.) It needs about 35 bytes of memory per value of
+    each chain, of which there are ``width`` per augmented image.
 
     Args:
-        severity: Levels are U(0.1, severity), of at most 10; the paper's are 3 for CIFAR, 1 for ImageNet.
+        severity: Levels are U(0.1, severity); 1 to 10. The paper uses 3 for CIFAR and 1 for ImageNet.
         width: Chains per image, 1 to 8.
-        depth: Operations per chain, 1 to 5; -1: U{1, 2, 3}, each chain its own.
-        seed: The run's seed; every random number follows from it and from the image's index, epoch and view.
-        views: 1: one augmented image each. 3: clean, augmented, augmented, for the Jensen-Shannon loss.
-        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or none.
-        out_dtype: dtype of the output; None: that of the images, or float32 where uint8 images are normalised.
+        depth: Operations per chain, 1 to 5; -1: U{1, 2, 3}, drawn per chain.
+        seed: The run's seed; every random number depends only on it and on the image's index, epoch and view.
+        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss.
+        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
+        out_dtype: dtype of the output; None: that of the images, or float32 if uint8 images are normalized.
 
     Raises:
-        TypeError, ValueError: An argument has the wrong type or range; the message names it.
+        TypeError, ValueError: An argument has the wrong type or is out of range; the message names it.
     """
 
     def __init__(
@@ -93,18 +93,18 @@ class AugMix(Epochs):
 
         Args:
             images: ``[N, 3, H, W]``, H and W 8 to 4096; uint8 in 0..255, or float16, bfloat16 or float32 in [0, 1],
-                of which the chains take the nearest of the 256 levels. Values up to 1/512 outside are clamped.
-            index: int64 ``[N]``, each image's own number in the data set, on the images' device.
-            epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, at first 0.
-            flip: bool ``[N]``: True mirrors this image left to right, before all else, for all its views.
+                which the chains round to the nearest of 256 levels. Values up to 1/512 outside are clamped.
+            index: int64 ``[N]``, each image's index in the data set, on the images' device.
+            epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
+            flip: bool ``[N]``: True mirrors the image left to right before augmentation, in all views.
 
         Returns:
-            ``[views * N, 3, H, W]``, in the memory format of ``images``: with ``views=3`` all clean images, then their
-            first augmentations, then their second ones. uint8 is rounded to nearest.
+            ``[views * N, 3, H, W]``, in the memory format of ``images``: with ``views=3`` all clean images, then all
+            first augmented views, then all second ones. uint8 is rounded to nearest.
 
         Raises:
             TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument.
-                Pixels that are no pixels are raised as :func:`prime_dali.apply` raises them.
+                Invalid pixels are reported as by :func:`prime_dali.apply`.
         """
         self._check(images, index, flip)
         dtype, means, scales = torch_ops.output_format(images.dtype, self.out_dtype, self.mean, self.std)
@@ -128,7 +128,7 @@ class AugMix(Epochs):
         return out.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
     def draw(self, index: torch.Tensor, epoch: Any, size: tuple[int, int]) -> Draws:
-        """What :meth:`forward` draws for these images, ``size`` their height and width in pixels."""
+        """What :meth:`forward` draws for these images; ``size``: their height and width in pixels."""
         slots = 3 if self.depth == -1 else self.depth
         blocks = -(-(1 + 2 * self.width + self.width * slots) // 4)
         numbers = []
@@ -149,7 +149,7 @@ class AugMix(Epochs):
         mix = unit[:1]
         weights = torch.cat([1 - mix, mix * (shares / shares.sum(0))]).transpose(0, 1).float()
 
-        # One word is the operation, the sign and the level: digits of a number in mixed radix.
+        # One word gives the operation, the sign and the level, as digits of a number in mixed radix.
         first = 1 + 2 * self.width
         word = words[first : first + slots * self.width].unflatten(0, (slots, self.width)).transpose(1, 2) * 9
         operation, rest = word >> 32, word & 0xFFFFFFFF
@@ -199,7 +199,7 @@ def _magnitude(operation: torch.Tensor, level: torch.Tensor, sign: torch.Tensor,
     return torch.where(operation == SOLARIZE, 256 - unsigned, signed)
 
 
-# One operator to torch.compile, which would otherwise compute tables and coordinates anew for every pixel that is read.
+# A single operator for torch.compile, which would otherwise recompute tables and coordinates for every pixel read.
 @torch.library.custom_op("prime_dali::augmix_chains", mutates_args=())
 def run_chains(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
     """Every chain of every view.
@@ -215,7 +215,7 @@ def run_chains(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.T
     chains = images.expand(*ways[:2], *images.shape).flatten(0, 2)
     matrices = affine_matrices(operation, magnitude, (images.shape[2], images.shape[3]))
     for slot in zip(operation.flatten(1), magnitude.flatten(1), matrices.flatten(1, 3), strict=True):
-        # Where the operation is of the other kind, or none, each of the two changes nothing.
+        # Each of the two changes nothing if the operation is of the other kind, or none.
         chains = warp(look_up(chains, *slot[:2]), slot[2])
     return chains.unflatten(0, ways)
 
@@ -226,7 +226,7 @@ def _(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.Tensor) ->
 
 
 def affine_matrices(operation: torch.Tensor, magnitude: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
-    """Where the geometric operations take their pixels from; the identity for the others.
+    """The affine maps of the geometric operations, from output to input; the identity for the others.
 
     Args:
         operation, magnitude: ``[...]``, as in :class:`Draws`.
@@ -234,7 +234,7 @@ def affine_matrices(operation: torch.Tensor, magnitude: torch.Tensor, size: tupl
 
     Returns:
         float64 ``[..., 2, 3]``: times (x, y, 1) of an output pixel gives (x, y) in the input, both from -1 to 1 over
-        the image. Rotations are about the centre, shears about the upper left corner.
+        the image. Rotations are about the center, shears about the upper left corner.
     """
     aspect = size[0] / size[1]
     angle, shear_x, shear_y, shift_x, shift_y = (
@@ -250,7 +250,7 @@ def affine_matrices(operation: torch.Tensor, magnitude: torch.Tensor, size: tupl
 
 
 def look_up(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
-    """The operations that map levels to levels: a table for every image and channel. The others change nothing.
+    """The operations that map levels to levels, by a table per image and channel. Other operations change nothing.
 
     Args:
         images: uint8 ``[M, 3, H, W]``.
@@ -265,7 +265,7 @@ def look_up(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.Tens
     histogram = levels.new_zeros(*pixels.shape[:2], 256)
     histogram.scatter_add_(2, pixels, levels.new_ones(()).expand_as(pixels))
 
-    # A tensor of 255, because 255 / x is 255 times the reciprocal, which Pillow's quotient is not.
+    # A tensor of 255, because torch computes 255 / x as 255 times the reciprocal, which differs from Pillow's quotient.
     scale = torch.full((), 255.0, dtype=torch.float64, device=images.device) / (high - low).clamp(min=1)
     stretched = (levels * scale - low * scale).long()
 
@@ -284,7 +284,7 @@ def look_up(images: torch.Tensor, operation: torch.Tensor, magnitude: torch.Tens
 
 
 def warp(images: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
-    """Affine maps as Pillow's ``transform`` with ``BILINEAR`` does them.
+    """Affine maps, as in Pillow's ``transform`` with ``BILINEAR``.
 
     Args:
         images: uint8 ``[M, 3, H, W]``.
@@ -302,5 +302,5 @@ def warp(images: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
     grid = column * x[:, None] + (row * y[:, None, None] + shift)
     inside = (grid.abs() < 1).all(-1)[:, None]
     sampled = grid_sample(images.double(), grid, padding_mode="border", align_corners=False)
-    # A level that comes out a rounding error too small must not become the next lower one.
+    # A level that is too small by a rounding error must not become the next lower one.
     return sampled.add_(1e-6).mul_(inside).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""The files of a run: its checkpoint, which is whole at any moment, and its log, which agrees with the checkpoint."""
+"""The files of a run: its checkpoint, which is complete at any time, and its log, which is consistent with it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _RUN = {
 }  # fmt: skip
 _KIND = Kind(
     {"format": frozenset((FORMAT,)), "config": dict, "model": dict, "run": _RUN}, "a checkpoint of a training run",
-    "put back a copy, or move it away to start again",
+    "restore a copy of it, or move it away to start again",
 )  # fmt: skip
 
 
 def save(folder: Path, content: dict[str, Any]) -> None:
-    """Write the checkpoint of a run; the one before stays until the new one is whole and on the disk.
+    """Write the checkpoint of a run; the previous one is kept until the new one is complete and synced.
 
     Raises:
-        OSError: It cannot be written; the message says how much room the disk has, and whether there is one before.
+        OSError: It cannot be written; the message says how much disk space is free, and whether a previous one exists.
     """
     path = folder / CHECKPOINT
     try:
@@ -41,7 +41,7 @@ def save(folder: Path, content: dict[str, Any]) -> None:
             torch.save(content, temporary)
     except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
         free = shutil.disk_usage(folder).free / 2**20
-        before = "the one before is kept" if path.exists() else "and there is none before it"
+        before = "the previous one is kept" if path.exists() else "and there is no previous one"
         reason = f"{describe(error)}; {free:,.0f} MiB free"
         raise OSError(f"{path}: the checkpoint cannot be written, {before} ({reason})") from error
 
@@ -50,7 +50,7 @@ def load(folder: Path) -> dict[str, Any] | None:
     """The checkpoint of a run, on the CPU; None if there is none yet.
 
     Raises:
-        ValueError: The file is none, or damaged; the message names what is wrong with it.
+        ValueError: The file is not a checkpoint, or damaged; the message says what is wrong.
     """
     path = folder / CHECKPOINT
     return _KIND.read_torch(path) if path.exists() else None
@@ -58,18 +58,18 @@ def load(folder: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def restoring(folder: Path, key: str) -> Iterator[None]:
-    """What torch raises in the block for the part ``key`` of a checkpoint becomes a ValueError that names both."""
+    """Turn an error of torch in the block, for the part ``key`` of a checkpoint, into a ValueError that names both."""
     try:
         yield
-    except Exception as error:  # RuntimeError, KeyError, TypeError, ...: whatever the part does not fit
+    except Exception as error:  # RuntimeError, KeyError, TypeError, ...: the part does not match
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        raise _KIND.error(str(folder / CHECKPOINT), f"{key}: it does not fit this run ({reason})") from error
+        raise _KIND.error(str(folder / CHECKPOINT), f"{key}: it does not match this run ({reason})") from error
 
 
 def check_alike(given: Any, own: Any, key: str = "") -> None:
-    """ValueError where a number, a text, a list or a mapping stands in ``own`` and something else in ``given``.
+    """ValueError if ``given`` has another type than ``own`` (a number, a text, a list or a mapping) at any key.
 
-    What only one of them has is left to who reads it: another version of torch knows other keys.
+    Keys that only one of them has are ignored: another version of torch may have other keys.
     """
     if isinstance(own, dict) and isinstance(given, dict):
         for name in own.keys() & given.keys():
@@ -81,17 +81,17 @@ def check_alike(given: Any, own: Any, key: str = "") -> None:
         kinds: tuple[Any, ...] = (bool, (int, float), str, list, dict)
         kind = next((kind for kind in kinds if isinstance(own, kind)), object)
         if not isinstance(given, kind):
-            raise ValueError(f"{key[1:]}: expected something like {own!r}, got {given!r}")
+            raise ValueError(f"{key[1:]}: expected a value like {own!r}, got {given!r}")
 
 
 def check_step(folder: Path, step: int, total: int) -> None:
     """ValueError unless a checkpoint's step is one of the run's."""
     if not 0 <= step <= total:
-        raise _KIND.error(str(folder / CHECKPOINT), f"run.step: expected 0 to the run's last, {total}, got {step}")
+        raise _KIND.error(str(folder / CHECKPOINT), f"run.step: expected 0 to {total}, the run's last step, got {step}")
 
 
 def written(folder: Path) -> tuple[int, int] | None:
-    """What tells one checkpoint of a folder from the next: when it was written and its size; None if there is none."""
+    """What identifies a version of the checkpoint: its modification time and size; None if there is none."""
     try:
         found = (folder / CHECKPOINT).stat()
     except FileNotFoundError:
@@ -100,10 +100,10 @@ def written(folder: Path) -> tuple[int, int] | None:
 
 
 class Log:
-    """Lines of JSON, each with the number of the step after which it was written."""
+    """A file of JSON lines, each with the number of the step after which it was written."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """Continue the log of a folder from ``step`` on: lines of later steps, which will come again, are dropped.
+        """Resume the log of a folder at ``step``: lines of later steps, which will be written again, are removed.
 
         Raises:
             ValueError: A line is damaged; nothing is changed.
@@ -119,15 +119,15 @@ class Log:
             file.write(json.dumps(line) + "\n")
 
     def sync(self) -> None:
-        """Put it on the disk: a checkpoint that is there has its lines."""
+        """Sync it to the disk, so that the log has the lines of every checkpoint."""
         sync(self.path)
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The whole lines of a run's log; a last one that was cut off by a crash is not.
+    """The complete lines of a run's log; an unterminated last line, from a crash, is ignored.
 
     Raises:
         ValueError: A line is damaged; the message has its number.
     """
-    advice = "remove this line, which the run does not need"
+    advice = "remove this line; the run does not need it"
     return list(Kind({"step": int}, "a line of the log of a training run", advice).json_lines(folder / LOG))

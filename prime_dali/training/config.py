@@ -1,4 +1,4 @@
-"""What a training run is: the recipes of the paper's appendix C, and every setting that a user can change."""
+"""The settings of a training run, and the recipes of the paper's appendix C."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ class TrainConfig:
     """A training run. The defaults are those of the recipe ``cifar10``; :data:`RECIPES` has the others.
 
     Raises:
-        TypeError, ValueError: A setting out of its range, or two that contradict each other; the message names them.
+        TypeError, ValueError: A setting is out of range, or two contradict each other; the message names them.
     """
 
     data: Annotated[str, "folder of the data set"] = ""
-    out: Annotated[str, "folder of this run: checkpoint, log, configuration"] = ""
-    recipe: Annotated[Literal["cifar10", "cifar100", "in100", "imagenet"], "where the defaults come from"] = "cifar10"
-    method: Annotated[METHODS, "augmentation besides crops and flips"] = "prime"
-    jsd: Annotated[bool, "Jensen-Shannon loss over the clean image and two augmented ones"] = False
+    out: Annotated[str, "folder of the run: checkpoint, log, configuration"] = ""
+    recipe: Annotated[Literal["cifar10", "cifar100", "in100", "imagenet"], "recipe with the defaults"] = "cifar10"
+    method: Annotated[METHODS, "augmentation in addition to crops and flips"] = "prime"
+    jsd: Annotated[bool, "Jensen-Shannon loss on the clean image and two augmented views"] = False
     deepaugment: Annotated[
-        tuple[str, ...], "two more training folders of the same classes: EDSR and CAE (ImageNet)"
+        tuple[str, ...], "two additional training folders with the same classes: EDSR and CAE (ImageNet)"
     ] = ()
 
-    network: Annotated[str, "of torchvision, or timm:NAME"] = "resnet18"
+    network: Annotated[str, "a torchvision classifier, or timm:NAME"] = "resnet18"
     stem: Annotated[Literal["cifar", "imagenet"], "cifar: 3 x 3 first convolution, no max pooling"] = "cifar"
-    weights: Annotated[str, "to start from: a file, or torchvision:NAME:WEIGHTS; empty: random ones"] = ""
+    weights: Annotated[str, "initial weights: a file, or torchvision:NAME:WEIGHTS; empty: random"] = ""
 
     epochs: Annotated[int, "passes over the training set"] = 100
-    batch: Annotated[int, "images a step, over all processes; the learning rate grows with it"] = 128
-    lr: Annotated[float, "greatest learning rate, for the recipe's own batch"] = 0.2
-    warmup: Annotated[float, "part of all steps in which the learning rate rises"] = 0.25
-    momentum: Annotated[tuple[float, ...], "least and greatest; cycled against the learning rate"] = (0.85, 0.95)
-    weight_decay: Annotated[float, "of all parameters"] = 5e-4
-    clip: Annotated[float, "greatest norm of the gradient; 0: not clipped"] = 0.5
-    jsd_weight: Annotated[float, "of the Jensen-Shannon term"] = 12.0
-    seed: Annotated[int, "of everything random"] = 1
-    limit_steps: Annotated[int, "steps an epoch at most, for trials; 0: all"] = 0
+    batch: Annotated[int, "images per step over all processes; the learning rate scales with it"] = 128
+    lr: Annotated[float, "peak learning rate at the recipe's batch size"] = 0.2
+    warmup: Annotated[float, "warm-up fraction: part of all steps in which the learning rate rises"] = 0.25
+    momentum: Annotated[tuple[float, ...], "minimum and maximum; cycled inversely to the learning rate"] = (0.85, 0.95)
+    weight_decay: Annotated[float, "weight decay of all parameters"] = 5e-4
+    clip: Annotated[float, "maximum gradient norm; 0: no clipping"] = 0.5
+    jsd_weight: Annotated[float, "weight of the Jensen-Shannon term"] = 12.0
+    seed: Annotated[int, "seed of all random numbers"] = 1
+    limit_steps: Annotated[int, "maximum number of steps per epoch, for trials; 0: all"] = 0
 
     mixing: Annotated[Literal["paper", "official", "none"], "PRIME: chains and weights"] = "paper"
-    alpha: Annotated[float, "PRIME: scale of every amplitude"] = 1.0
-    width: Annotated[int, "PRIME and AugMix: chains"] = 3
-    depth: Annotated[int, "PRIME: slots of a chain (AugMix draws 1 to 3)"] = 3
-    primitives: Annotated[tuple[str, ...], "PRIME: those in use"] = ("spectral", "spatial", "color")
-    severity: Annotated[int, "AugMix: 3 for CIFAR, 1 for ImageNet"] = 3
+    alpha: Annotated[float, "PRIME: scales every amplitude"] = 1.0
+    width: Annotated[int, "PRIME and AugMix: number of chains"] = 3
+    depth: Annotated[int, "PRIME: slots per chain (AugMix draws 1 to 3)"] = 3
+    primitives: Annotated[tuple[str, ...], "PRIME: primitives in use"] = ("spectral", "spatial", "color")
+    severity: Annotated[int, "AugMix: severity, 3 for CIFAR, 1 for ImageNet"] = 3
 
-    size: Annotated[int, "side of the images the network sees, pixels"] = 32
-    resize: Annotated[int, "validation: shorter side before the centre crop, pixels; 0: neither"] = 0
+    size: Annotated[int, "side length of the network's input, pixels"] = 32
+    resize: Annotated[int, "validation: shorter side before the center crop, pixels; 0: neither resize nor crop"] = 0
 
     device: Annotated[Literal["auto", "cpu", "cuda"], "where to train"] = "auto"
     precision: Annotated[Literal["auto", "float32", "bfloat16"], "auto: bfloat16 on a GPU"] = "auto"
-    compile: Annotated[bool, "torch.compile the network and the loss"] = True
-    deterministic: Annotated[bool, "the same numbers in every run on the same machine"] = True
-    workers: Annotated[int, "threads that decode, a process; 0: as many as it may use"] = 0
-    save_minutes: Annotated[float, "between checkpoints; there is always one at the end"] = 5.0
+    compile: Annotated[bool, "compile the network and the loss with torch.compile"] = True
+    deterministic: Annotated[bool, "bit-identical results in every run on the same machine"] = True
+    workers: Annotated[int, "decoding threads per process; 0: all that it may use"] = 0
+    save_minutes: Annotated[float, "minutes between checkpoints; there is always one at the end"] = 5.0
     validate_every: Annotated[int, "epochs between validations; there is always one at the end"] = 1
-    log_every: Annotated[int, "steps between lines of the log"] = 50
-    tensorboard: Annotated[bool, "curves for TensorBoard too"] = False
+    log_every: Annotated[int, "steps between log lines"] = 50
+    tensorboard: Annotated[bool, "also write curves for TensorBoard"] = False
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -76,33 +76,33 @@ class TrainConfig:
         for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes"):
             _arguments.amplitude(name, getattr(self, name))
         if not 0 < self.warmup < 1:
-            raise ValueError(f"warmup: expected a part of all steps between 0 and 1, got {self.warmup}")
+            raise ValueError(f"warmup: expected a fraction of all steps between 0 and 1, got {self.warmup}")
         if len(self.momentum) != 2 or not 0 <= self.momentum[0] <= self.momentum[1] < 1:
-            raise ValueError(f"momentum: expected 0 <= least <= greatest < 1, got {list(self.momentum)}")
+            raise ValueError(f"momentum: expected 0 <= minimum <= maximum < 1, got {list(self.momentum)}")
         if self.jsd and self.method == "standard":
-            raise ValueError("jsd: expected method augmix or prime, which give it views to compare, got standard")
+            raise ValueError("jsd: expected method augmix or prime, whose views it compares, got standard")
         if self.resize and self.resize < self.size:
             raise ValueError(f"resize: expected at least size, {self.size}, got {self.resize}")
         if self.deepaugment and (len(self.deepaugment) != 2 or self.is_cifar):
             raise ValueError(
-                f"deepaugment: expected the folders EDSR and CAE, of ImageNet, got {list(self.deepaugment)}"
+                f"deepaugment: expected the folders EDSR and CAE, with an ImageNet recipe, got {list(self.deepaugment)}"
                 f" with recipe {self.recipe}"
             )
         self.prime()
 
     @property
     def is_cifar(self) -> bool:
-        """Whether the data set is CIFAR, kept whole in the device's memory."""
+        """Whether the data set is CIFAR, which is kept in device memory."""
         return self.recipe.startswith("cifar")
 
     @property
     def cifar_classes(self) -> int:
-        """10 or 100."""
+        """CIFAR's number of classes, 10 or 100."""
         return 100 if self.recipe == "cifar100" else 10
 
     @property
     def views(self) -> int:
-        """Images that a step makes of one."""
+        """Views per image: 3 with the Jensen-Shannon loss, otherwise 1."""
         return 3 if self.jsd else 1
 
     @property
@@ -112,7 +112,7 @@ class TrainConfig:
 
     @property
     def max_lr(self) -> float:
-        """The greatest learning rate: ``lr``, grown linearly with the batch (Goyal et al., 2017)."""
+        """The peak learning rate: ``lr``, scaled linearly with the batch size (Goyal et al., 2017)."""
         return self.lr * self.batch / RECIPES[self.recipe].get("batch", 128)
 
     def low_precision(self, device: str) -> bool:
@@ -130,12 +130,12 @@ class TrainConfig:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
 
 
-# Settings that may differ between a run and its continuation: where things are and how fast, not what comes out.
+# Settings that may change when a run resumes: they affect where and how fast it runs, but not its result.
 FREE = frozenset({"data", "out", "device", "workers", "save_minutes", "validate_every", "log_every", "tensorboard"})
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What a continuation may not change but does, in words; both as :meth:`TrainConfig.plain` gives them."""
+    """Changes that prevent a run from resuming, in words; both from :meth:`TrainConfig.plain`."""
     return [f"{name}: {old.get(name)!r}, now {value!r}" for name, value in new.items()
             if name not in FREE and old.get(name) != value]  # fmt: skip
 
@@ -151,14 +151,14 @@ RECIPES: dict[str, dict[str, Any]] = {
         "clip": 0.0,
     },
 }  # fmt: skip
-"""What differs from the defaults of :class:`TrainConfig` (the paper's appendix C; docs/METHOD.md, "Training")."""
+"""Differences from the defaults of :class:`TrainConfig` (the paper's appendix C; docs/METHOD.md, "Training")."""
 
 
 def defaults(recipe: str, method: str) -> dict[str, Any]:
-    """The settings that a recipe implies for a method: with PRIME or AugMix, all but ImageNet's use the JSD loss.
+    """The settings that a recipe implies for a method: with PRIME or AugMix, all except ImageNet's use the JSD loss.
 
     Raises:
-        ValueError: An unknown recipe.
+        ValueError: The recipe is unknown.
     """
     if recipe not in RECIPES:
         raise ValueError(_arguments.unknown("recipe", recipe, RECIPES))

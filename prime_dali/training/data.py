@@ -1,4 +1,4 @@
-"""Training and validation batches of a run: CIFAR whole on the device, folders of photographs through DALI."""
+"""Training and validation batches of a run: CIFAR in device memory, folders of photographs through DALI."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PADDING = 4  # pixels, of CIFAR's random crops
 VALIDATION_BATCH = 1000
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Normalised images, ``[views * N, 3, H, W]`` in channels_last, the clean ones first; labels, int64 ``[N]``."""
+"""Normalized images, ``[views * N, 3, H, W]`` in channels_last, the clean ones first; labels, int64 ``[N]``."""
 
 Tree = tuple[list[str], list[int], tuple[str, ...]]
-"""Files, a label each, and the classes of one tree of class folders."""
+"""Files, their labels, and the classes of one tree of class folders."""
 
 
 class Plain(torch.nn.Module):
-    """Normalises and flips; takes the place of PRIME in standard training."""
+    """Normalizes and flips; replaces PRIME in standard training."""
 
     scale: torch.Tensor
     shift: torch.Tensor
@@ -46,14 +46,14 @@ class Plain(torch.nn.Module):
     def forward(
         self, images: torch.Tensor, index: torch.Tensor, epoch: Any = None, *, flip: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """uint8 ``[N, 3, H, W]`` to normalised images, those with ``flip`` mirrored."""
+        """uint8 ``[N, 3, H, W]`` to normalized images, those with ``flip`` mirrored."""
         if flip is not None:
             images = torch.where(flip[:, None, None, None], images.flip(-1), images)
         return (images * self.scale + self.shift).to(self.out_dtype)
 
 
 def augmentation(config: TrainConfig, out_dtype: torch.dtype) -> torch.nn.Module:
-    """What a run does to cropped images: PRIME, AugMix, or nothing but to normalise them."""
+    """What a run does to cropped images: PRIME, AugMix, or only normalization."""
     mean, std = config.statistics
     common: dict[str, Any] = {"mean": mean, "std": std, "out_dtype": out_dtype}
     if config.method == "prime":
@@ -64,7 +64,7 @@ def augmentation(config: TrainConfig, out_dtype: torch.dtype) -> torch.nn.Module
 
 
 def _compiled(augment: torch.nn.Module, device: torch.device) -> Any:
-    """Compiled, on a GPU as a CUDA graph, whose next call would write to the same memory: so the images are copied."""
+    """Compiled; on a GPU as a CUDA graph, whose output is copied because its next call would overwrite it."""
     if device.type != "cuda":
         return torch.compile(augment, dynamic=False)
     graph = torch.compile(augment, dynamic=False, mode="reduce-overhead")
@@ -72,14 +72,14 @@ def _compiled(augment: torch.nn.Module, device: torch.device) -> Any:
 
 
 class CifarData:
-    """CIFAR in the device's memory: crops, flips and augmentation there.
+    """CIFAR in device memory; crops, flips and augmentation run there.
 
-    Order, crops and flips follow from the seed, the epoch and each image's number alone, and the processes take equal
-    parts of every batch: a step sees the same images whatever their number.
+    Order, crops and flips depend only on the seed, the epoch and each image's index, and the processes take equal parts
+    of every batch: a step has the same images for any number of processes.
 
     Attributes:
-        identity: Tells these images and classes from others; a run continues with the same ones.
-        augment: Makes normalised images of uint8 ``[N, 3, 32, 32]``, their numbers, the epoch and ``flip``.
+        identity: A hash of these images and classes; a run resumes only with the same ones.
+        augment: From uint8 ``[N, 3, 32, 32]``, indices, epoch and ``flip`` to normalized images.
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
@@ -106,7 +106,7 @@ class CifarData:
     def batches(self, step: int) -> Iterator[Batch]:
         """This process's part of every step from ``step`` on, without an end.
 
-        On a GPU they are made on a stream of their own, beside the step before: their small kernels fill its gaps.
+        On a GPU they are computed on a separate stream, concurrently with the previous step, whose gaps they fill.
         """
         made, device = self._made(step), self.ranks.device
         if device.type != "cuda":
@@ -120,7 +120,7 @@ class CifarData:
             current = torch.cuda.current_stream(device)
             current.wait_stream(stream)
             for tensor in batch:
-                tensor.record_stream(current)  # its memory is not to be used again before the step has read it
+                tensor.record_stream(current)  # its memory must not be reused before the step has read it
             yield batch
 
     def _made(self, step: int) -> Iterator[Batch]:
@@ -155,7 +155,7 @@ class CifarData:
             yield self._plain(pixels.to(self.ranks.device).permute(0, 3, 1, 2), None), classes.to(self.ranks.device)
 
     def state(self) -> Any:
-        """Nothing: the number of the step says all."""
+        """None: the number of the step is sufficient."""
         return None
 
     def restore(self, state: Any) -> None:
@@ -163,11 +163,11 @@ class CifarData:
 
 
 class FolderData:
-    """Photographs in ``train`` and ``val``, a folder a class, decoded, cropped and augmented by a DALI pipeline.
+    """Photographs in class folders of ``train`` and ``val``, decoded, cropped and augmented by a DALI pipeline.
 
     Attributes:
-        identity: Tells the names of these images, and so their numbers and labels, from others; a run continues with
-            the same ones.
+        identity: A hash of the images' names, which determine indices and labels; a run resumes only with the same
+            ones.
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
@@ -181,14 +181,14 @@ class FolderData:
         self.augment = augmentation(config, out_dtype).to(ranks.device) if config.method == "augmix" else None
         self._train, self._val = _loaders(config, ranks, trees[:-1], trees[-1])
         digest = hashlib.sha256()
-        for folder, (files, _, _) in zip(folders[:-1], trees, strict=False):  # names in it: it may lie elsewhere
+        for folder, (files, _, _) in zip(folders[:-1], trees, strict=False):  # relative names: the folder may be moved
             digest.update(os.fsencode("\0".join([file[len(str(folder)) :] for file in files])) + b"\0\0")
         self.identity = digest.hexdigest()
         self.steps = len(self._train)
         self._dtype = out_dtype
 
     def batches(self, step: int) -> Iterator[Batch]:
-        """This process's part of every step, without an end; from ``step`` on if :meth:`restore` was told so."""
+        """This process's part of every step, without an end; after :meth:`restore` from the restored step on."""
         while True:
             epoch = self._train.epoch
             for images, labels, index in self._train:
@@ -206,18 +206,18 @@ class FolderData:
             yield images.to(self._dtype), labels
 
     def state(self) -> Any:
-        """Where the next training batch begins."""
+        """The position of the next training batch."""
         return self._train.state_dict()
 
     def restore(self, state: Any) -> None:
-        """Go on from a :meth:`state`."""
+        """Resume from a :meth:`state`."""
         self._train.load_state_dict(state)
 
 
 def _require_dali(recipe: str) -> None:
-    """ImportError, with what to install, unless NVIDIA DALI is there."""
+    """ImportError, with the command that installs it, unless NVIDIA DALI is installed."""
     try:
-        from .. import dali  # noqa: F401 -- only whether it is there
+        from .. import dali  # noqa: F401 -- only whether it is installed
     except ImportError as error:
         raise ImportError(
             f"recipe {recipe}: expected NVIDIA DALI, got none ({error}); "
@@ -226,7 +226,7 @@ def _require_dali(recipe: str) -> None:
 
 
 def _loaders(config: TrainConfig, ranks: Ranks, train: Sequence[Tree], val: Tree) -> tuple[Loader, Loader]:
-    """This process's training and validation batches; raw pixels where AugMix is to augment them."""
+    """This process's training and validation batches; raw pixels if AugMix augments them."""
     from .. import dali
     from ..dali.operator import types
 
@@ -256,21 +256,21 @@ def _loaders(config: TrainConfig, ranks: Ranks, train: Sequence[Tree], val: Tree
 
 
 def listed(folder: Path, recipe: str) -> Tree:
-    """Files, labels and classes of an ImageFolder tree; for ``in100`` those of ImageNet-100 alone.
+    """Files, labels and classes of an ImageFolder tree; for ``in100`` only those of ImageNet-100.
 
     ImageNet-100 is every tenth of the 1,000 sorted class folders (docs/METHOD.md).
 
     Raises:
-        FileNotFoundError: No such folder; the message says where ImageNet comes from and how it must lie.
+        FileNotFoundError: No such folder; the message says where ImageNet comes from and which layout is expected.
         ValueError: No classes or no images; for ``in100`` neither 100 nor 1,000 class folders.
     """
     from ..dali.dataset import image_folder
 
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"{folder}: expected one folder of pictures a class here, as in train/n01440764/*.JPEG and "
+            f"{folder}: expected one folder of images per class here, as in train/n01440764/*.JPEG and "
             "val/n01440764/*.JPEG; ImageNet comes from image-net.org (ILSVRC2012, after registration), and its "
-            "validation pictures have to be sorted into class folders"
+            "validation images have to be sorted into class folders"
         )
     files, labels, classes = image_folder(folder)
     if recipe == "in100" and len(classes) == 1000:
@@ -285,7 +285,7 @@ def listed(folder: Path, recipe: str) -> Tree:
 
 
 def check_classes(where: str, expected: tuple[str, ...], got: tuple[str, ...]) -> None:
-    """Raise a ValueError that lists the classes of one tree that the other lacks."""
+    """ValueError, with the differences, unless two trees have the same classes."""
     lacking, more = sorted(set(expected) - set(got)), sorted(set(got) - set(expected))
     if lacking or more:
         raise ValueError(

@@ -7,7 +7,7 @@ from torch.nn.functional import log_softmax, nll_loss
 
 from .. import _arguments
 
-LEAST = 1e-7  # the least mean probability whose logarithm is taken
+LEAST = 1e-7  # mean probabilities are clamped to this minimum before the logarithm
 
 
 def jsd_loss(logits: torch.Tensor, labels: torch.Tensor, weight: float = 12.0) -> torch.Tensor:
@@ -18,13 +18,13 @@ def jsd_loss(logits: torch.Tensor, labels: torch.Tensor, weight: float = 12.0) -
     ICLR 2020, section 3). Both terms are means over the images.
 
     A class with ``M < 1e-7`` adds ``M log(1e-7 / M) <= 1e-7 / e`` less to the divergence than without the clamp, so the
-    loss is too small by at most ``4.4e-7 * C`` at weight 12, and may be that much below the cross entropy.
+    loss is too small by at most ``4.4e-7 * C`` at weight 12, and can be less than the cross entropy by as much.
 
     Args:
-        logits: ``[3N, C]``, floating: those of all clean images, then of their first augmentations, then of their
-            second ones, as ``PRIME(views=3)`` orders them. float16 and bfloat16 are computed in float32.
+        logits: ``[3N, C]``, floating: all clean images, then all first augmented views, then all second ones, as
+            ``PRIME(views=3)`` returns them. float16 and bfloat16 are computed in float32.
         labels: int64 ``[N]``, 0 to C - 1.
-        weight: Of the divergence, finite and >= 0.
+        weight: Weight of the divergence, finite and >= 0.
 
     Returns:
         The loss, ``[]``, float32, or float64 for float64 logits.
@@ -52,7 +52,7 @@ def jsd_loss(logits: torch.Tensor, labels: torch.Tensor, weight: float = 12.0) -
     log_p = log_softmax(logits.to(dtype), 1).unflatten(0, (3, -1))
     p = log_p.exp()
     log_mean = p.mean(0).clamp(LEAST, 1).log()
-    # p log p through log_softmax, because the derivative of log p is 0 / 0 where p has underflowed to 0. Of the -inf of
-    # a class that is ruled out, 0 times it would be NaN; from -1000 down p is 0 in either precision.
+    # p log p through log_softmax, because the derivative of log p is 0 / 0 if p has underflowed to 0. A class that is
+    # ruled out has -inf, and 0 times that would be NaN; p is 0 in either precision from -1000 down.
     divergence = (p * (log_p.clamp(min=-1000) - log_mean)).sum(2).mean()
     return nll_loss(log_p[0], labels) + weight * divergence

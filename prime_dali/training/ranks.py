@@ -1,4 +1,4 @@
-"""The processes of one run, as torchrun starts them, and what they tell one another."""
+"""The processes of one run, as torchrun starts them, and their communication."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Ranks:
 
     @staticmethod
     def start(wish: str) -> Ranks:
-        """Join the other processes that ``torchrun`` started; alone without it.
+        """Join the processes that ``torchrun`` started; without it there is one process.
 
         Args:
-            wish: ``"cuda"``, ``"cpu"``, or ``"auto"``: a GPU where there is one.
+            wish: ``"cuda"``, ``"cpu"``, or ``"auto"``: a GPU if there is one.
 
         Raises:
-            RuntimeError: ``"cuda"``, and there is no GPU for this process.
+            RuntimeError: ``"cuda"``, but there is no GPU for this process.
         """
         rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
         device = _devices.torch_device(wish, local)
@@ -39,7 +39,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes and reports."""
+        """Whether this is the first process, which writes files and reports."""
         return self.rank == 0
 
     def sum(self, *numbers: int) -> list[int]:
@@ -51,6 +51,6 @@ class Ranks:
         return [int(v) for v in total.tolist()]
 
     def stop(self) -> None:
-        """Leave the group."""
+        """Leave the process group."""
         if self.world > 1:
             dist.destroy_process_group()

@@ -8,20 +8,20 @@ import torch
 from torch import nn
 
 Gradients = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-_WARM_UP = 3  # calls before the recording: compilers compile, libraries choose and allocate
+_WARM_UP = 3  # calls before the capture, for compilation and the allocations of libraries
 
 
 class Replayed:
-    """What computes a loss and its gradients, recorded once and replayed: the host launches one graph, not 200 kernels.
+    """Computes a loss and its gradients by a captured CUDA graph: the host launches one graph instead of 200 kernels.
 
-    Small images need so little of a GPU that it would wait for the host. Statistics of batch norm and random numbers
-    are afterwards as if nothing had been warmed up, so a continued run computes what an uninterrupted one does.
+    With small images the GPU would otherwise wait for the host. After the warm-up, batch-norm statistics and the state
+    of the random generator are restored, so a resumed run is bit-identical to an uninterrupted one.
 
     Args:
-        gradients: Puts the gradients of the loss of ``(images, labels)`` into the network's parameters, in place of
-            those that are there, and returns the loss. It must not wait for the GPU.
-        network: Whose buffers it changes.
-        images, labels: Of the shapes of every later call.
+        gradients: Computes the loss of ``(images, labels)``, replaces the gradients of the network's parameters, and
+            returns the loss. It must not synchronize.
+        network: The network, whose buffers it changes.
+        images, labels: Examples; every later call has the same shapes.
     """
 
     def __init__(self, gradients: Gradients, network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> None:
@@ -35,7 +35,7 @@ class Replayed:
                 network.zero_grad()
                 gradients(self._images, self._labels)
         torch.cuda.current_stream(images.device).wait_stream(stream)
-        network.zero_grad()  # so that the recorded pass writes gradients and does not add to them
+        network.zero_grad()  # so that the captured pass writes gradients instead of adding to them
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # other threads may allocate
             self._loss = gradients(self._images, self._labels)
@@ -44,7 +44,7 @@ class Replayed:
             buffer.copy_(value)
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss, a tensor of its own; the gradients are in the parameters."""
+        """Returns the loss, a new tensor, and writes its gradients to the parameters."""
         self._images.copy_(images)
         self._labels.copy_(labels)
         self._graph.replay()

@@ -1,4 +1,4 @@
-"""The signals that ask a run to save and stop."""
+"""The signals that make a run save and stop."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 
 
 class Stopping:
-    """Within the block, SIGTERM, SIGUSR1 and Ctrl-C are heard and remembered; Ctrl-C a second time is a
-    KeyboardInterrupt.
+    """Within the block, SIGTERM, SIGUSR1 and Ctrl-C are caught and recorded; a second Ctrl-C raises KeyboardInterrupt.
 
     Args:
-        notice: Goes to stderr at Ctrl-C; empty: nothing does.
+        notice: Printed to stderr at Ctrl-C; empty: nothing is printed.
     """
 
     def __init__(self, notice: str) -> None:
         self.notice = notice
         self.asked = False
-        """One of the signals came."""
+        """Whether one of the signals has arrived."""
         self.interrupted = False
-        """It was Ctrl-C."""
+        """Whether it was Ctrl-C."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Stopping:
@@ -40,4 +39,4 @@ class Stopping:
             self.interrupted = True
             signal.signal(signal.SIGINT, self._before[signal.SIGINT])
             if self.notice:
-                os.write(2, f"\n{self.notice}\n".encode())  # print may be at work below this handler
+                os.write(2, f"\n{self.notice}\n".encode())  # the handler may have interrupted print

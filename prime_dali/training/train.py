@@ -1,4 +1,4 @@
-"""``prime-dali train``: settings from the recipe, a file and the command line, in that order, and the run."""
+"""``prime-dali train``: settings from the recipe, files and the command line, in that order, and the run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .ranks import Ranks
 from .trainer import Trainer
 
 _EPILOG = """
-Settings: the recipe's, then those of --config FILE (YAML, names with underscores; "config: OTHER.yaml" in it, seen from
-its folder, takes those of another file first), then the command line's. The same
-command continues a run that was stopped or killed. Ctrl-C saves and stops; a second one stops at once. Exit status: 0
-when the run is complete, 75 when SIGTERM or SIGUSR1 stopped it after a checkpoint, 130 when Ctrl-C did, 1 for an error,
+Settings of the recipe are overridden by those of --config FILE (YAML, names with underscores; "config: OTHER.yaml" in
+it includes another file, relative to its folder), and these by the command line. The same
+command resumes a run that was stopped or killed. Ctrl-C saves and stops; a second one stops at once. Exit status: 0
+if the run is complete, 75 if SIGTERM or SIGUSR1 stopped it after a checkpoint, 130 if Ctrl-C did, 1 for an error,
 2 for bad usage. Several processes: torchrun --nproc-per-node=N -m prime_dali train ...
 """
 
@@ -31,7 +31,7 @@ def parser(recipe: str = "cifar10", method: str = "prime", given: Mapping[str, A
     """The command line, with the defaults of a recipe and a method.
 
     Args:
-        given: Settings of files, by name; they are the defaults in place of those.
+        given: Settings from files, by name; they replace these defaults.
     """
     given = given or {}
     p = _command.Parser(
@@ -58,31 +58,31 @@ def parser(recipe: str = "cifar10", method: str = "prime", given: Mapping[str, A
 
 @functools.cache
 def _kind(name: str) -> tuple[Any, str]:
-    """The type of a setting, and what it is."""
+    """The type and the description of a setting."""
     kind, about = typing.get_args(typing.get_type_hints(TrainConfig, include_extras=True)[name])
     return kind, about
 
 
 def read(argv: Sequence[str] | None = None) -> TrainConfig:
-    """The run that a command line asks for; exits with status 2 for bad usage.
+    """The settings of a run from the command line; exits with status 2 for bad usage.
 
     Raises:
         OSError: A file of settings cannot be read.
-        TypeError, ValueError: A setting out of its range, or of a kind that a file cannot give it.
+        TypeError, ValueError: A setting is out of range, or has the wrong type in a file.
     """
     first = _command.Parser(prog="prime-dali train", add_help=False)
     first.add_argument("--config", action="append", default=[])
     first.add_argument("--recipe")
     first.add_argument("--method")
     early, _ = first.parse_known_args(argv)
-    # Files first: what the command line says counts, wherever a file is named.
+    # Files first: the command line overrides them, wherever --config is on it.
     given: dict[str, Any] = {}
     for path in early.config:
         for content in _contents(Path(path), ()):
             given |= content
     recipe = early.recipe or given.get("recipe", "cifar10")
     method = early.method or given.get("method", "prime")
-    # The whole parser says what is wrong with an unknown name; as its default it would go unnoticed.
+    # The whole parser reports an unknown recipe or method; as a default it would go unnoticed.
     known = recipe in RECIPES and method in typing.get_args(METHODS)
     whole = parser(recipe, method, given) if known else parser()
     options = vars(whole.parse_args(argv))
@@ -93,7 +93,7 @@ def read(argv: Sequence[str] | None = None) -> TrainConfig:
 
 
 def configured(settings: Mapping[str, Any]) -> TrainConfig:
-    """The run of these settings, lists of which may be tuples; errors as :class:`TrainConfig`."""
+    """The run with these settings, of which lists become tuples; raises what :class:`TrainConfig` raises."""
     given: dict[str, Any] = {name: settings[name] for name in TrainConfig.__dataclass_fields__ if name in settings}
     for name, value in given.items():
         given[name] = tuple(value) if isinstance(value, list) else value
@@ -101,14 +101,14 @@ def configured(settings: Mapping[str, Any]) -> TrainConfig:
 
 
 def checked(content: Mapping[Any, Any], where: str = "") -> dict[str, Any]:
-    """Settings of a file or of a grid, each of its own kind.
+    """Settings of a file or of a grid, each converted to its type.
 
     Args:
-        content: By name, with underscores or with hyphens.
-        where: They stand, for messages, as ``"in run.yaml"``.
+        content: Values by name, with underscores or hyphens.
+        where: Their origin, for messages, such as ``"in run.yaml"``.
 
     Raises:
-        ValueError: There is no such setting, or it has a value of another kind; the message names it.
+        ValueError: There is no such setting, or its value has the wrong type; the message names it.
     """
     place = f" {where}" if where else ""
     out = {}
@@ -117,7 +117,7 @@ def checked(content: Mapping[Any, Any], where: str = "") -> dict[str, Any]:
         if name not in TrainConfig.__dataclass_fields__:
             near = _arguments.nearest(name, TrainConfig.__dataclass_fields__)
             hint = f"; did you mean {near!r}?" if near else ""
-            raise ValueError(f"{given}: expected a setting of prime-dali train{place}, found no such one{hint}")
+            raise ValueError(f"{given}: expected a setting of prime-dali train{place}, got an unknown one{hint}")
         if value is None:
             raise ValueError(f"{name}: expected a value{place}, got nothing")
         out[name] = _converted(name, value, _kind(name)[0], place)
@@ -128,7 +128,7 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 def _converted(name: str, value: Any, kind: Any, place: str) -> Any:
-    """A value of YAML as the kind of its setting."""
+    """A value from YAML, converted to the type of its setting."""
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, (list, tuple)):
             raise ValueError(f"{name}: expected a list{place}, got {value!r}")
@@ -144,21 +144,21 @@ def _converted(name: str, value: Any, kind: Any, place: str) -> Any:
     try:
         if isinstance(value, bool) or not isinstance(value, (int, kind, str)):
             raise ValueError
-        return kind(value)  # YAML takes 1e-3 for text
+        return kind(value)  # YAML reads 1e-3 as text
     except (ValueError, OverflowError):
         raise ValueError(f"{name}: expected {_NUMBERS[kind]}{place}, got {value!r}") from None
 
 
 def _contents(path: Path, above: tuple[Path, ...]) -> list[dict[str, Any]]:
-    """The settings of a file, after those of the files that its ``config`` names; ``above`` are the files that name it.
+    """The settings of a file, after those of the files that it includes by ``config``; ``above`` includes it.
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: It holds no settings by name, or names itself; the message has the files.
+        ValueError: It contains no settings by name, or includes itself; the message names the files.
     """
-    via = "".join(f", which {file} names" for file in reversed(above))
+    via = "".join(f", included by {file}" for file in reversed(above))
     if path.resolve() in [file.resolve() for file in above]:
-        raise ValueError(f"config: expected files that do not name each other in a circle, got {path}{via}")
+        raise ValueError(f"config: expected files that do not include each other in a circle, got {path}{via}")
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -176,7 +176,7 @@ def _contents(path: Path, above: tuple[Path, ...]) -> list[dict[str, Any]]:
 
 
 def main(argv: list[str]) -> None:
-    """Run the command; exits with status 75 when a signal stopped the run, 130 when Ctrl-C did.
+    """Run the command; exits with status 75 if a signal stopped the run, 130 if Ctrl-C did.
 
     Raises:
         TypeError, ValueError, OSError, RuntimeError, ImportError: As :class:`Trainer`.
@@ -195,7 +195,7 @@ def main(argv: list[str]) -> None:
     minutes = f"{result.seconds / 60:.1f} minutes of training"
     if not result.finished:
         why = "Ctrl-C" if result.interrupted else "a signal"
-        print(f"stopped by {why} after step {result.step}, saved; {minutes}; the same command continues")
+        print(f"stopped by {why} after step {result.step}, saved; {minutes}; the same command resumes")
         raise SystemExit(_command.INTERRUPTED if result.interrupted else _command.STOPPED)
-    right = "" if result.accuracy is None else f", {100 * result.accuracy:.2f} % of the validation images right"
+    right = "" if result.accuracy is None else f", {100 * result.accuracy:.2f} % of the validation images correct"
     print(f"done: {result.step} steps, {minutes}{right}; {trainer.folder / 'last.pt'}")

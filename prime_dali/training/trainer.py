@@ -1,4 +1,4 @@
-"""The training loop: one step after another, checkpoints, log, validation."""
+"""The training loop: steps, checkpoints, log, validation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .stopping import Stopping
 
 
 class Diverged(ValueError):
-    """The loss is no number any more; the message says at which step."""
+    """The loss is not finite; the message says at which step."""
 
 
 @dataclass(frozen=True)
@@ -40,30 +40,30 @@ class Result:
     """How a run ended."""
 
     finished: bool
-    """False: a signal or Ctrl-C stopped it; the same command continues."""
+    """False: a signal or Ctrl-C stopped it; the same command resumes."""
     step: int
     accuracy: float | None
-    """Of the last validation, 0 to 1."""
+    """Accuracy in the last validation, 0 to 1."""
     seconds: float
-    """Of training steps, over all parts of the run; without validations, checkpoints and the start."""
+    """Time of the training steps, also before the run was resumed; without validations, checkpoints and startup."""
     interrupted: bool = False
-    """It was Ctrl-C that stopped it."""
+    """Whether Ctrl-C stopped it."""
 
 
 class Trainer:
     """One run, from its configuration or from its last checkpoint.
 
     Args:
-        config: The run. Its folder ``out`` gets ``last.pt`` (a checkpoint that ``prime-dali evaluate`` takes),
-            ``log.jsonl`` and ``config.yaml``; if a checkpoint lies there, the run continues from it.
+        config: The settings. ``last.pt`` (a checkpoint that ``prime-dali evaluate`` reads), ``log.jsonl`` and
+            ``config.yaml`` are written to its folder ``out``; if a checkpoint is there, the run resumes from it.
         ranks: The processes of the run.
-        report: Called with lines for the user, by the first process.
-        progress: Makes a progress bar, as :class:`._progress.Progress`; None: none.
+        report: Called by the first process with lines for the user.
+        progress: Creates a progress bar, as :class:`._progress.Progress` does; None: no bar.
 
     Raises:
-        ValueError: The folder holds a run of other settings (they are named), a broken checkpoint, or data that do not
-            fit the settings.
-        FileNotFoundError: The data set is not there.
+        ValueError: The folder contains a run with other settings (the message names them) or a damaged checkpoint, or
+            the data do not match the settings.
+        FileNotFoundError: The data set is missing.
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, report: Report = print, progress: Any = None) -> None:
@@ -81,7 +81,7 @@ class Trainer:
         self.data: CifarData | FolderData = (CifarData if config.is_cifar else FolderData)(config, ranks, self.dtype)
         self.classifier = self._classifier(config.weights if state is None else "")
         self.network = self.classifier.network.to(ranks.device).to(memory_format=torch.channels_last)
-        self._parameters = list(self.network.parameters())  # walking the modules takes a tenth of a small step
+        self._parameters = list(self.network.parameters())  # collecting them takes a tenth of a small step
         self.optimizer = torch.optim.SGD(
             self._parameters, lr=config.max_lr, momentum=config.momentum[1], nesterov=True,
             weight_decay=config.weight_decay, fused=True,
@@ -96,16 +96,16 @@ class Trainer:
         )  # fmt: skip
         self.step, self.seconds = 0, 0.0
         self.accuracy: float | None = None
-        self._losses: list[torch.Tensor] = []  # since the last line of the log
+        self._losses: list[torch.Tensor] = []  # since the last log line
         if state is not None:
             self._restore(state)
         self._model, self._loss = self._compiled()
         notice = f"stopping within {config.log_every} steps, then saving; Ctrl-C again stops at once, without saving"
         self._stopping = Stopping(notice if ranks.first else "")
         self._lr = 0.0
-        self._from = self.step, self.seconds  # where this process began
-        self._starting = 0.0  # seconds of its first step, in which the network is compiled
-        # Small images need so little of a GPU that the host cannot launch the kernels fast enough.
+        self._from = self.step, self.seconds  # at the start of this process
+        self._starting = 0.0  # seconds of its first step, which compiles the network
+        # With small images the host cannot launch kernels as fast as the GPU runs them.
         self._replays = config.is_cifar and config.compile and ranks.world == 1 and ranks.device.type == "cuda"
         self._replayed: replay.Replayed | None = None
         self._log: checkpoint.Log
@@ -138,10 +138,10 @@ class Trainer:
         return model, loss
 
     def run(self) -> Result:
-        """Train to the end, or until a signal comes (SIGTERM, SIGUSR1, Ctrl-C: save and stop; Ctrl-C again: stop).
+        """Train to the end, or until a signal (SIGTERM, SIGUSR1, Ctrl-C: save and stop; Ctrl-C again: stop at once).
 
         Raises:
-            Diverged: The loss is NaN or infinite; the last checkpoint stays.
+            Diverged: The loss is NaN or infinite; the last checkpoint is kept.
             OSError: A checkpoint or the log cannot be written.
             RuntimeError: Another run is writing in the folder.
         """
@@ -174,7 +174,7 @@ class Trainer:
         return Result(finished, self.step, self.accuracy, self.seconds, self._stopping.interrupted and not finished)
 
     def about(self) -> str:
-        """What the run is, for its user: a line each of data, network, method, device and folder."""
+        """A summary of the run for the user: a line each for data, network, method, device and folder."""
         config, device = self.config, self.ranks.device
         parameters = sum(parameter.numel() for parameter in self._parameters)
         return facts({
@@ -190,7 +190,7 @@ class Trainer:
         })  # fmt: skip
 
     def _first_step(self, batches: Iterator[Any]) -> torch.Tensor:
-        """The first step of this process, which takes long; its time is kept apart, and waits for the device."""
+        """The first step of this process, which is slow, so its time is measured separately; synchronizes."""
         start, says = time.monotonic(), self.config.compile and self.ranks.first
         if says:
             self._tell("compiling the network ...")
@@ -198,18 +198,18 @@ class Trainer:
         loss.item()
         self._starting = time.monotonic() - start
         if says:
-            self._tell(f"compiled, and did the first step, in {clock(self._starting)}")
+            self._tell(f"compiled, and ran the first step, in {clock(self._starting)}")
         return loss
 
     def _epoch_seconds(self) -> float:
-        """Of an epoch at the speed of this process's steps, without the first one where there are others."""
+        """Time of an epoch at the speed of this process's steps, without the first one if there are others."""
         steps, seconds = self.step - self._from[0], self.seconds - self._from[1]
         if steps > 1:
             steps, seconds = steps - 1, seconds - self._starting
         return seconds * self.steps / max(steps, 1)
 
     def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss; the gradients are in the parameters."""
+        """Returns the loss, and writes its gradients to the parameters."""
         with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             logits = self._model(images)
         loss = self._loss(logits, labels)
@@ -235,7 +235,7 @@ class Trainer:
         return loss
 
     def _write_losses(self, started: float) -> None:
-        """The line of the log for the steps since the last one; waits for the device."""
+        """Write the log line for the steps since the last one; synchronizes."""
         losses = torch.stack(self._losses)
         if self.ranks.world > 1:
             dist.all_reduce(losses, dist.ReduceOp.AVG)
@@ -245,10 +245,10 @@ class Trainer:
         first = self.step - len(numbers)
         for i, number in enumerate(numbers):
             if not math.isfinite(number):
-                there = f"the last checkpoint in {self.folder} is from before"
+                there = f"the last checkpoint in {self.folder} is from before that"
                 raise Diverged(
-                    f"loss: expected a number, got {number} at step {first + i + 1} of {self.total}; "
-                    f"{there if checkpoint.written(self.folder) else 'no checkpoint is there'}; a smaller lr may help"
+                    f"loss: expected a finite number, got {number} at step {first + i + 1} of {self.total}; "
+                    f"{there if checkpoint.written(self.folder) else 'there is no checkpoint'}; a smaller lr may help"
                 )
         self._losses = []
         self._line(
@@ -259,7 +259,7 @@ class Trainer:
             self._bar.note = f"loss {numbers[-1]:.3f}"
 
     def _validate(self) -> float:
-        """Accuracy on the validation set, of the first process's statistics of the batch-norm layers."""
+        """Accuracy on the validation set, with the first process's batch-norm statistics."""
         if self.ranks.world > 1:
             for buffer in self.network.buffers():
                 dist.broadcast(buffer, 0)
@@ -277,7 +277,7 @@ class Trainer:
         if self.ranks.first:
             self._tell(
                 f"epoch {self.step // self.steps} of {self.config.epochs}: {100 * accuracy:.2f} % of {images_seen:,} "
-                f"validation images right; {self._epoch_seconds():.2f} s an epoch"
+                f"validation images correct; {self._epoch_seconds():.2f} s per epoch"
             )
         return accuracy
 
@@ -318,7 +318,7 @@ class Trainer:
         run = state["run"]
         if run.get("images") != self.data.identity:
             raise ValueError(
-                f"data: expected the images and classes that the run began with, got others in {self.config.data}"
+                f"data: expected the images and classes that the run started with, got others in {self.config.data}"
             )
         checkpoint.check_step(self.folder, run["step"], self.total)
         restoring = partial(checkpoint.restoring, self.folder)
@@ -347,11 +347,11 @@ class Trainer:
                 torch.cuda.set_rng_state(run["random"]["cuda"], self.ranks.device)
         self.step, self.seconds, self.accuracy = run["step"], run["seconds"], run["accuracy"]
         if self.ranks.first:
-            self.report(f"continuing {self.folder} after step {self.step} of {self.total}")
+            self.report(f"resuming {self.folder} after step {self.step} of {self.total}")
 
     @contextlib.contextmanager
     def _outputs(self) -> Iterator[None]:
-        """The folder, its files, the progress bar and TensorBoard's file, of the first process."""
+        """Lock the folder, and open its files, the progress bar and TensorBoard's file, in the first process."""
         with contextlib.ExitStack() as stack:
             if not self.ranks.first:
                 yield
@@ -360,7 +360,7 @@ class Trainer:
             for left in self.folder.glob(".last-????????.pt"):  # of runs of earlier versions that were killed
                 left.unlink()
             if checkpoint.written(self.folder) != self._written:
-                raise RuntimeError(f"{self.folder}: another run has written there meanwhile; start again")
+                raise RuntimeError(f"{self.folder}: another run has written there meanwhile; run the command again")
             with replacing(self.folder / checkpoint.CONFIG) as temporary:
                 temporary.write_text(yaml.safe_dump(self.config.plain(), sort_keys=False))
             self._log = checkpoint.Log(self.folder, self.step)
@@ -376,12 +376,12 @@ class Trainer:
 
 
 def _numerics(deterministic: bool) -> None:
-    """The same numbers in every run on the same machine, or the fastest."""
+    """Choose bit-identical results in every run on the same machine, or the fastest algorithms."""
     torch.backends.cudnn.benchmark = not deterministic
     torch.backends.cudnn.deterministic = deterministic
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS: one workspace for every stream
-        os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # no choices by timing
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS: one workspace per stream
+        os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # no choices by measured time
 
 
 def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:

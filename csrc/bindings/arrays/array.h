@@ -51,7 +51,7 @@ struct Array {
   T* dense(const char* wanted, size_t dimensions) const {
     require(type == wanted && shape.size() == dimensions, name, ": expected ", wanted, " of ", dimensions,
             " dimensions, got ", type, " of ", shape.size());
-    require(std::is_const_v<T> || !read_only, name, ": expected an array that can be written");
+    require(std::is_const_v<T> || !read_only, name, ": expected a writable array");
     const std::vector<int64_t> steps = dense_steps();
     for (size_t axis = 0; axis < shape.size(); ++axis)
       require(shape[axis] <= 1 || strides[axis] == steps[axis], name, ": expected a contiguous array");

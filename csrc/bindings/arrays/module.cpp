@@ -17,7 +17,7 @@ void* address(uintptr_t stream) { return reinterpret_cast<void*>(stream); }
 
 void require_host(const std::vector<py::object>& arrays) {
   for (const py::object& array : arrays)
-    require(!Array::on_gpu(array), "expected arrays of host memory, got one of CUDA");
+    require(!Array::on_gpu(array), "expected arrays in host memory, got a CUDA array");
 }
 
 // A call that draws a plan, with its arguments checked. It keeps the arrays alive.
@@ -91,7 +91,7 @@ class Apply {
     const Array in("images", images), made("out", out);
     args_.in = in.data, args_.in_type = in.pixel_type(), args_.in_strides = in.image_strides();
     args_.out = made.data, args_.out_type = made.pixel_type(), args_.out_strides = made.image_strides();
-    require(!made.read_only, "out: expected an array that can be written");
+    require(!made.read_only, "out: expected a writable array");
     args_.images = in.shape[0];
     read_size(in.shape[2], in.shape[3], args_);
     std::tie(args_.plan, args_.rows) = read_plan(plan, args_.shape);

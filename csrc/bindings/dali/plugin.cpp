@@ -116,10 +116,10 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     const DALIDataType type = given.type();
     DALI_ENFORCE(!std::is_integral_v<T> ||
                      (type != DALI_FLOAT && type != DALI_UINT64 && (type != DALI_BOOL || name == std::string("flip"))),
-                 make_string(name, ": expected integers that int64 holds, got ", type));
+                 make_string(name, ": expected integers that fit int64, got ", type));
     for (int i = 0; i < images; ++i) {
       DALI_ENFORCE(volume(given.tensor_shape(i)) == 1,
-                   make_string(name, ": expected one number an image, got shape ", given.tensor_shape(i)));
+                   make_string(name, ": expected one number per image, got shape ", given.tensor_shape(i)));
       TYPE_SWITCH(type, type2id, Given,
                   (bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float),
                   (values[i] = static_cast<T>(*static_cast<const Given*>(given.raw_tensor(i)));),
@@ -235,7 +235,7 @@ void Augment<GPUBackend>::run(Workspace& ws) {
   if (!bad_on_gpu_) require_success(prime_new_bad_pixels(&bad_on_gpu_));
   BadPixels bad;
   prime_take_bad_pixels(bad_on_gpu_, &bad);
-  if (bad.values) DALI_FAIL(pixel_error("images", bad, " in an earlier batch (its output is NaN there, uint8 0)"));
+  if (bad.values) DALI_FAIL(pixel_error("images", bad, " in an earlier batch (its output is NaN there, 0 in uint8)"));
   kernels::DynamicScratchpad scratch(ws.stream());
   const int32_t* plans = scratch.ToGPU(ws.stream(), plans_);
   const uint8_t* flips = scratch.ToGPU(ws.stream(), flips_);
@@ -279,26 +279,26 @@ mode="native")`` fills in the arguments; called directly, ``distributions`` and 
 from ``prime_dali.dali.arguments(config)``.)")
     .NumInput(1)
     .InputDox(0, "images", "TensorList", R"(Images of 3 channels, HWC or CHW, 8 to 4096 pixels high and wide: uint8, or
-float16 or float32 in [0, 1], to which values up to 1/512 outside are clamped. Sizes may differ.)")
+float16 or float32 in [0, 1]; values up to 1/512 outside are clamped. Sizes may differ.)")
     .InputLayout(0, {"HWC", "CHW"})
     .OutputFn([](const dali::OpSpec& spec) { return static_cast<int>(spec.GetRepeatedArgument<int>("view").size()); })
-    .AddArg("distributions", "Of what is drawn, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)
+    .AddArg("distributions", "The distributions, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)
     .AddArg("plan_shape", "The sizes of a plan: ``prime_dali.dali.arguments(config)``.", DALI_INT_VEC)
     .AddOptionalArg<int64_t>("index",
-                             R"(Each image's own number in the data set. Without it, random numbers that are part
+                             R"(Each image's index in the data set. Without it, random numbers that are part
 of DALI's checkpoints.)",
                              int64_t{0}, true)
     .AddOptionalArg<int64_t>("epoch", "The epoch, from 0.", int64_t{0}, true)
-    .AddOptionalArg<int64_t>("flip", "Not 0: all outputs of the image are mirrored left to right.", int64_t{0}, true)
-    .AddOptionalArg<float>("alpha", "Scales every amplitude of the image, besides the configuration's own alpha.", 1.f,
-                           true)
+    .AddOptionalArg<int64_t>("flip", "Nonzero: all outputs of the image are mirrored left to right.", int64_t{0}, true)
+    .AddOptionalArg<float>("alpha", "Scales every amplitude of the image, in addition to the configuration's alpha.",
+                           1.f, true)
     .AddOptionalArg<int64_t>("key", R"(The run's seed, in dynamic mode, which has no ``seed``. Without it, ``seed``.)",
                              nullptr)
-    .AddOptionalArg("view", "Numbers of the views, an output each; -1 is the clean image.", std::vector<int>{0})
+    .AddOptionalArg("view", "Numbers of the views, one output each; -1 is the clean image.", std::vector<int>{0})
     .AddOptionalArg("mean", "Three numbers, on the [0, 1] scale: the output is ``(y - mean) / std``. Needs ``std``.",
                     std::vector<float>{})
     .AddOptionalArg("std", "Three positive numbers. Needs ``mean``.", std::vector<float>{})
-    .AddOptionalTypeArg("dtype", R"(UINT8, FLOAT16 or FLOAT. Without it, that of the images, or FLOAT where uint8 images
+    .AddOptionalTypeArg("dtype", R"(UINT8, FLOAT16 or FLOAT. Without it, that of the images, or FLOAT if uint8 images
 are normalized.)")
     .AddOptionalArg<std::string>("output_layout", "``HWC`` or ``CHW``. Without it, that of the images.", "")
     .AddRandomSeedArg()
