@@ -208,15 +208,10 @@ def words_of(grid: Path, folder: Path) -> list:
     return ["--out", folder / "out", "--grid", grid, "--set", f"data={folder}", "--evaluate", f"cifar-c={folder}"]
 
 
-def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    words = words_of(grid, tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        ablation.run(options(ablation, *words, "normalise=alexnets"))
-    assert stop.value.code == 2
-    assert (
-        "--normalise: expected one of 'none', 'alexnet', 'standard', got 'alexnets'; did you mean 'alexnet'?"
-        in capsys.readouterr().err
-    )
+def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path) -> None:
+    message = "evaluate: --normalise: expected one of 'none', 'alexnet', 'standard', got 'alexnets'; did you mean 'alex"
+    with pytest.raises(ValueError, match=f"^{message}"):
+        ablation.run(options(ablation, *words_of(grid, tmp_path), "normalise=alexnets"))
 
 
 def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
