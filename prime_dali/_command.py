@@ -70,6 +70,7 @@ class Parser(argparse.ArgumentParser):
 
     current: ClassVar[Parser | None] = None
     """The parser of the running command."""
+    _raises = False  # whether a mistake is a ValueError, not the end of the process
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
@@ -93,15 +94,28 @@ class Parser(argparse.ArgumentParser):
     def as_option(self, message: str) -> str:
         """A message about a function's argument, reworded for the option that it came from."""
         argument, colon, rest = message.partition(": ")
-        option = f"--{argument.replace('_', '-')}"
-        # A message about one value of an option of several, as --methods, has the singular.
-        known = [name for name in (option, f"{option}s") if name in self._option_string_actions]
+        options = {
+            name: action.option_strings[0]
+            for action in self._actions
+            for option in action.option_strings
+            for name in (action.dest, option.lstrip("-").replace("-", "_"))
+        }
+        name = argument.replace("-", "_")
+        # What is wrong with one of several, as of --methods, is about a method.
+        known = [options[one] for one in (name, f"{name}s", f"{name.removesuffix('y')}ies") if one in options]
         return f"{known[0]}{colon}{rest}" if known else message
+
+    def check_args(self, args: Sequence[str]) -> None:
+        """Raise a ValueError where :meth:`parse_args` would exit."""
+        self._raises = True
+        self.parse_args(args)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and the command that shows help; exit with status 2."""
         for pattern, replacement in _REWORDED:
             message = re.sub(pattern, replacement, message)
+        if self._raises:
+            raise ValueError(message)
         self.exit(USAGE, f"{self.prog}: {message}\nsee {self.prog} --help\n")
 
     def _is_unknown(self, word: str) -> bool:

@@ -6,11 +6,12 @@ import importlib.util
 
 PACKAGES = {
     "torch": {"torch": "torch"},
-    "demo": {"matplotlib": "matplotlib", "PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn"},
+    "demo": {"matplotlib": "matplotlib", "PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn",
+             "tqdm": "tqdm"},
     "train": {
         "cv2": "opencv-python", "imagecorruptions": "imagecorruptions-imaug", "matplotlib": "matplotlib",
         "PIL": "pillow", "scipy": "scipy", "skimage": "scikit-image", "tensorboard": "tensorboard", "timm": "timm",
-        "torchvision": "torchvision", "yaml": "pyyaml",
+        "torchvision": "torchvision", "tqdm": "tqdm", "yaml": "pyyaml",
     },
     "dali-cuda13": {"nvidia.dali": "nvidia-dali-cuda130"},
     "cupy-cuda13": {"cupy": "cupy-cuda13x"},

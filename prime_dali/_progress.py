@@ -1,23 +1,20 @@
 """What long work tells who waits for it: what it is, how far it is, how fast, how long yet, and what it has made.
 
-On a terminal a bar moves each second, whether work is finished or not; elsewhere, as in a job's log, stands a line now
-and then. The bar goes to stderr, as stdout may have results.
+On a terminal tqdm draws a bar, which moves each second, whether work is finished or not; elsewhere, as in a job's log,
+stands a line now and then. The bar goes to stderr, as stdout may have results.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO, TypeVar
 
 QUIET = 30.0  # seconds between lines where there is no terminal
 _TICK = 0.5  # seconds between pictures of the bar
-_WINDOW = 40  # ticks that the rate is taken over
 
 Item = TypeVar("Item")
 
@@ -46,7 +43,7 @@ def speed(count: int, seconds: float, unit: str) -> str:
 
 
 class Progress:
-    """How far a run is.
+    """How far a run is; within its block it is shown. A thread of its own draws, so that Ctrl-C cannot interrupt that.
 
     Args:
         total: All there is to do.
@@ -59,17 +56,16 @@ class Progress:
     def __init__(
         self, total: int, name: str = "", unit: str = "image", done: int = 0, stream: TextIO | None = None
     ) -> None:
-        self.total, self.name, self.unit, self.done = total, name, unit, done
+        from tqdm import tqdm
+
+        self.total, self.name, self.done = total, name, done
         self.note = ""
         """Stands at the end, such as a loss."""
         self._stream = sys.stderr if stream is None else stream
-        self._terminal = self._stream.isatty()
-        self._said = time.monotonic()
-        self._first = self._said, done
-        self._seen: deque[tuple[float, int]] = deque([self._first], _WINDOW)
-        self._lock = threading.RLock()
+        self._shared = {"total": total, "initial": done, "unit": unit}
+        self._tqdm, self._start = tqdm, time.monotonic()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tick, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Progress:
         self._thread.start()
@@ -78,65 +74,42 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
-        with self._lock:
-            if self._terminal:
-                self._draw("\n")
 
     def update(self, count: int = 1) -> None:
         """So many more are done."""
-        with self._lock:
-            self.done += count
+        self.done += count
 
     def write(self, line: str) -> None:
         """A line for the user, on stdout, above the bar."""
         with self.hidden():
             print(line, flush=True)
 
-    @contextlib.contextmanager
-    def hidden(self) -> Iterator[None]:
+    def hidden(self) -> contextlib.AbstractContextManager[None]:
         """Within, the bar is not on the terminal, which others may write to."""
-        with self._lock:
-            self._erase()
-            yield
-            if self._terminal:
-                self._draw()
+        return self._tqdm.external_write_mode(self._stream)
 
     def line(self) -> str:
-        """Where it is, in words: what is done, time, rate, time left, and the note."""
-        with self._lock:
-            now = time.monotonic()
-            parts = [f"{self.done:,}/{self.total:,} {self.unit}s", clock(now - self._first[0])]
-            since, before = self._first if self._seen[0][1] == self.done else self._seen[0]
-            if self.done > before:
-                rate = (self.done - before) / max(now - since, 1e-9)
-                left = max(self.total - self.done, 0) / rate
-                parts += [f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s", f"{clock(left)} left"]
-            return ", ".join([*parts, *filter(None, [self.note])])
+        """Where it is, as tqdm says it: what is done, time, time left, rate, and the note."""
+        elapsed = time.monotonic() - self._start
+        return self._tqdm.format_meter(
+            self.done, elapsed=elapsed, ncols=0, prefix=self.name, postfix=self.note, **self._shared
+        )
 
-    def _tick(self) -> None:
-        while not self._over.wait(_TICK):
-            with self._lock:
-                now = time.monotonic()
-                self._seen.append((now, self.done))
-                if self._terminal:
-                    self._draw()
-                elif now - self._said >= QUIET:
-                    self._said = now
-                    print(f"{self.name}: {self.line()}" if self.name else self.line(), file=self._stream, flush=True)
+    def _run(self) -> None:
+        if self._stream.isatty():
+            self._draw()
+        else:
+            while not self._over.wait(QUIET):
+                print(self.line(), file=self._stream, flush=True)
 
-    def _draw(self, end: str = "") -> None:
-        width = shutil.get_terminal_size().columns - 1
-        part = min(self.done / self.total, 1.0) if self.total else 1.0
-        full = round(10 * part)
-        head, bar, line = f"{self.name} {100 * part:3.0f} %".lstrip(), f"|{'#' * full}{'-' * (10 - full)}|", self.line()
-        text = f"{head} {bar} {line}" if len(head) + len(bar) + len(line) + 2 <= width else f"{head} {line}"
-        self._stream.write(f"\r{text[:width]}\x1b[K{end}")
-        self._stream.flush()
-
-    def _erase(self) -> None:
-        if self._terminal:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+    def _draw(self) -> None:
+        with self._tqdm(desc=self.name, file=self._stream, dynamic_ncols=True, miniters=1, **self._shared) as bar:
+            over = False
+            while not over:
+                over = self._over.wait(_TICK)
+                bar.set_postfix_str(self.note, refresh=False)
+                bar.update(self.done - bar.n)
+                bar.refresh()
 
 
 def over(items: Iterable[Item], name: str = "", unit: str = "image") -> Iterator[Item]:

@@ -84,8 +84,7 @@ def _build_dali_plugin(options: argparse.Namespace) -> None:
         print(f"built before: {dali.plugin_path()}; --force compiles it again")
         return
     start = time.monotonic()
-    with _progress.phase("compiling the native operator"):
-        path = dali.build_plugin(force=options.force)
+    path = dali.build_plugin(force=options.force)
     print(f"built {path} in {_progress.clock(time.monotonic() - start)}")
 
 

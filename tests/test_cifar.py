@@ -84,7 +84,9 @@ def test_class_folders(images: np.ndarray, tmp_path: Path) -> None:
 
 def test_bad_input(images: np.ndarray, tmp_path: Path) -> None:
     with pytest.raises(
-        FileNotFoundError, match=r"expected CIFAR-100 as one of\n  cifar-100-python/test(.|\n)*kriz/cifar.html"
+        FileNotFoundError,
+        match=f"^{tmp_path}: expected CIFAR-100, as cifar-100-python/test, cifar-100-binary/test.bin or test/CLASS/IMAGE, "
+        "found none of them; get it from www.cs.toronto.edu/~kriz/cifar.html and unpack it there$",
     ):
         read_cifar(tmp_path, 100, train=False)
     with pytest.raises(ValueError, match="classes: expected 10 or 100, got 20"):

@@ -130,10 +130,10 @@ def test_one_run_at_a_time(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--only", "fogg"], "corruption: expected one of 'gaussian_noise'"),
+    (["--only", "fogg"], "--only: expected one of 'gaussian_noise'"),
     (["--only", "fogg"], "did you mean 'fog'?"),
     (["--only", "lines"], "got 'lines'"),
-    (["--severities", "6"], "severity: expected 1 to 5, got 6"),
+    (["--severities", "6"], "--severities: expected 1 to 5, got 6"),
     (["--seed", "-1"], "seed: expected 0 to"),
     (["--benchmark", "c-bar", "--extra"], "extra: expected only with the benchmark c"),
     (["--on-error", "skip"], "--on-error: expected 'fail' for CIFAR"),

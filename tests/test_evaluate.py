@@ -256,7 +256,7 @@ def test_evaluate_on_imagenet(
     (["--cifar-c", "{c}", "--bn-adapt", "some"], "bn-adapt: expected single, partial, full, or two whole numbers N n, got 'some'"),
     (["--cifar-c", "{c}", "--bn-adapt", "full"], "n: expected at most the 8 images of gaussian_noise 1, got 400"),
     (["--cifar-c", "{c}", "--batch", "0"], "batch: expected 1 to"),
-    (["--clean", "{c}"], "expected CIFAR-10 as one of"),
+    (["--clean", "{c}"], "expected CIFAR-10, as cifar-"),
 ])  # fmt: skip
 def test_bad_input(
     arguments: list[str], message: str, checkpoint: Path, cifar: Path, capsys: pytest.CaptureFixture

@@ -208,17 +208,12 @@ def words_of(grid: Path, folder: Path) -> list:
     return ["--out", folder / "out", "--grid", grid, "--set", f"data={folder}", "--evaluate", f"cifar-c={folder}"]
 
 
-def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    words = words_of(grid, tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        ablation.run(options(ablation, *words, "normalize=alexnets"))
-    assert stop.value.code == 2
-    assert (
-        "--normalize: expected one of 'none', 'alexnet', 'standard', got 'alexnets'; did you mean 'alexnet'?"
-        in capsys.readouterr().err
-    )
+def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path) -> None:
+    message = "evaluate: --normalize: expected one of 'none', 'alexnet', 'standard', got 'alexnets'; did you mean 'alex"
+    with pytest.raises(ValueError, match=f"^{message}"):
+        ablation.run(options(ablation, *words_of(grid, tmp_path), "normalize=alexnets"))
     with pytest.raises(ValueError, match="evaluate: normalise: is called normalize now"):
-        ablation.run(options(ablation, *words, "normalise=none"))
+        ablation.run(options(ablation, *words_of(grid, tmp_path), "normalise=none"))
 
 
 def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -80,12 +80,12 @@ def test_a_checkpoint_says_all_about_itself(tmp_path: Path) -> None:
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(read.network(images), made.network(images))
     assert networks.load(path, mean=(0, 0, 0), std=(1, 1, 1)).std == (1, 1, 1)
-    assert networks.load(path, name="resnet18", num_classes=3, stem="cifar").num_classes == 3
+    assert networks.load(path, network="resnet18", num_classes=3, stem="cifar").num_classes == 3
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"num_classes": 10}, "num_classes: expected 3, which"),
-    ({"name": "resnet34"}, "name: expected 'resnet18', which"),
+    ({"network": "resnet34"}, "network: expected 'resnet18', which"),
     ({"stem": "imagenet"}, "stem: expected 'cifar', which"),
     ({"size": 224}, "size: expected 32, which"),
     ({"mean": (0, 0, 0)}, "std: expected three numbers because mean is given"),
@@ -114,7 +114,7 @@ def test_checkpoints_that_contradict_themselves(change: dict[str, Any], message:
 def test_state_dicts(wrap: Any, prefix: str, tmp_path: Path) -> None:
     made = torchvision.models.shufflenet_v2_x0_5(num_classes=4).eval()
     path = save(wrap({prefix + key: value for key, value in made.state_dict().items()}), tmp_path / "weights.pth")
-    read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=4)
+    read = networks.load(path, network="shufflenet_v2_x0_5", num_classes=4)
     assert (read.stem, read.size, read.resize) == ("imagenet", 224, 256)
     assert (read.mean, read.std) == statistics.IMAGENET_STATISTICS
     assert all(torch.equal(value, made.state_dict()[key]) for key, value in read.network.state_dict().items())
@@ -131,7 +131,7 @@ def test_the_files_of_the_authors(statistics: dict[str, list[float]], tmp_path: 
     assert f"{prefix}layer2.0.shortcut.1.running_var" in state
     state |= {key: torch.tensor(value).reshape(1, 3, 1, 1) for key, value in statistics.items()}
     path = save({"state_dict": state, "epoch": 99, "pytorch-lightning_version": "1.5.0"}, tmp_path / "best.ckpt")
-    read = networks.load(path, name="resnet18", num_classes=10)  # 3 x 3 weights say which stem
+    read = networks.load(path, network="resnet18", num_classes=10)  # 3 x 3 weights say which stem
     assert (read.stem, read.size, read.resize) == ("cifar", 32, None)
     assert read.mean == pytest.approx((0.1, 0.2, 0.3))
     assert read.std == pytest.approx((0.5, 0.6, 0.7))
@@ -141,45 +141,45 @@ def test_the_files_of_the_authors(statistics: dict[str, list[float]], tmp_path: 
 
 def test_a_cifar_network_without_statistics_gets_those_of_its_data(tmp_path: Path) -> None:
     path = save(small(100).network.state_dict(), tmp_path / "weights.pth")
-    read = networks.load(path, name="resnet18", num_classes=100)
+    read = networks.load(path, network="resnet18", num_classes=100)
     assert (read.mean, read.std) == statistics.CIFAR_STATISTICS[100]
 
 
 def test_the_size_of_a_state_dict_that_does_not_say_it(tmp_path: Path) -> None:
     path = save(torchvision.models.shufflenet_v2_x0_5(num_classes=10).state_dict(), tmp_path / "weights.pth")
-    read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=10, size=32)
+    read = networks.load(path, network="shufflenet_v2_x0_5", num_classes=10, size=32)
     assert (read.size, read.resize, read.stem) == (32, None, "imagenet")
     assert (read.mean, read.std) == statistics.CIFAR_STATISTICS[10]
-    read = networks.load(path, name="shufflenet_v2_x0_5", num_classes=10, size=112)
+    read = networks.load(path, network="shufflenet_v2_x0_5", num_classes=10, size=112)
     assert (read.size, read.resize) == (112, 128)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"name": "resnet34"}, "got keys 80 missing (layer1.2.conv1.weight; layer1.2.bn1.weight; layer1.2.bn1.bias; ...)"),
+    ({"network": "resnet34"}, "got keys 80 missing (layer1.2.conv1.weight; layer1.2.bn1.weight; layer1.2.bn1.bias; ...)"),
     ({"num_classes": 100}, "2 of another shape (fc.weight: expected [100, 512], got [10, 512]; fc.bias: expected [100], got [10])"),
     ({"stem": "imagenet"}, "1 of another shape (conv1.weight: expected [64, 3, 7, 7], got [64, 3, 3, 3])"),
-    ({"name": "squeezenet1_1"}, "unexpected (conv1.weight; bn1.weight; bn1.bias; ...)"),
-    ({"name": None}, "name: expected with"),
+    ({"network": "squeezenet1_1"}, "unexpected (conv1.weight; bn1.weight; bn1.bias; ...)"),
+    ({"network": None}, "network: expected with"),
     ({"num_classes": None}, "num_classes: expected with"),
 ])  # fmt: skip
 def test_the_wrong_network(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = save(small(10).network.state_dict(), tmp_path / "weights.pth")
     with pytest.raises(ValueError, match=re.escape(message)):
-        networks.load(path, **{"name": "resnet18", "num_classes": 10, **arguments})
+        networks.load(path, **{"network": "resnet18", "num_classes": 10, **arguments})
 
 
 def test_the_wrong_width(tmp_path: Path) -> None:
     path = save(torchvision.models.shufflenet_v2_x0_5(num_classes=4).state_dict(), tmp_path / "weights.pth")
     message = "of another shape (stage2.0.branch1.2.weight: expected [58, 24, 1, 1], got [24, 24, 1, 1];"
     with pytest.raises(ValueError, match=re.escape(message)):
-        networks.load(path, name="shufflenet_v2_x1_0", num_classes=4)
+        networks.load(path, network="shufflenet_v2_x1_0", num_classes=4)
 
 
 def test_a_weight_that_comes_twice(tmp_path: Path) -> None:
     state = torchvision.models.shufflenet_v2_x0_5(num_classes=4).state_dict()
     path = save(state | {"module.fc.bias": state["fc.bias"]}, tmp_path / "weights.pth")
     with pytest.raises(ValueError, match=r"module\.fc\.bias: expected each weight once, got another for fc\.bias"):
-        networks.load(path, name="shufflenet_v2_x0_5", num_classes=4)
+        networks.load(path, network="shufflenet_v2_x0_5", num_classes=4)
 
 
 class Harmful:
@@ -193,7 +193,7 @@ def test_a_file_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         ValueError, match=r"weights\.pth: not a checkpoint or a state dict \(it cannot be read without running code"
     ):
-        networks.load(path, name="resnet18", num_classes=10)
+        networks.load(path, network="resnet18", num_classes=10)
     assert not (tmp_path / "harm").exists()
 
 
@@ -205,7 +205,7 @@ def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"not a checkpoint or a state dict \(expected a mapping, got list"):
         networks.load(save([1, 2], tmp_path / "list.pt"))
     with pytest.raises(ValueError, match="expected a state dict, got a dictionary of 'epoch'"):
-        networks.load(save({"epoch": 1}, tmp_path / "epoch.pt"), name="resnet18", num_classes=10)
+        networks.load(save({"epoch": 1}, tmp_path / "epoch.pt"), network="resnet18", num_classes=10)
     with pytest.raises(FileNotFoundError, match="no such file"):
         networks.load(tmp_path / "none.pt")
 

@@ -77,7 +77,7 @@ def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
 
 
 def test_bad_data(cifar: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="expected CIFAR-100 as one of"):
+    with pytest.raises(FileNotFoundError, match="expected CIFAR-100, as cifar-"):
         run(cifar, tmp_path / "a", "--recipe", "cifar100")
     with pytest.raises(ValueError, match="batch: expected at most the 120 training images, got 121"):
         run(cifar, tmp_path / "b", "--batch", "121")

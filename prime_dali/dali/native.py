@@ -23,7 +23,7 @@ from pathlib import Path
 import nvidia.dali
 from nvidia.dali import plugin_manager, sysconfig
 
-from .. import _arrays, _native, _toolkit
+from .. import _arrays, _native, _progress, _toolkit
 from .._devices import DALI_OPERATOR, Finding
 from .._files import commit, make_folder, replacing
 from .._states import Kind
@@ -252,7 +252,8 @@ def _compile(target: Path) -> None:
             "-Wl,--exclude-libs,ALL", "-o", str(made), str(core), f"-Wl,-rpath,{core.parent}", *link_flags,
             f"-L{library}", "-lcudart_static", "-ldl", "-lrt",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True)
+        with _progress.phase(f"compiling the DALI operator for DALI {nvidia.dali.__version__}, about ten seconds"):
+            done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             raise RuntimeError(

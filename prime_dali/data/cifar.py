@@ -16,11 +16,7 @@ from . import folders as _folders
 from .pictures import open_picture
 
 SIDE = 32
-_NOT_THERE = """expected CIFAR-{classes} as one of
-  {python}/{first} and the rest: the "python version" from the data set's home page,
-    www.cs.toronto.edu/~kriz/cifar.html, unpacked
-  {binary}/{binary_first} and the rest: the "binary version" from there, unpacked
-  train/CLASS/IMAGE and test/CLASS/IMAGE: {classes} class folders of 32 x 32 images"""
+_HOME = "www.cs.toronto.edu/~kriz/cifar.html"
 _PYTHON = {10: "cifar-10-batches-py", 100: "cifar-100-python"}
 _BINARY = {10: "cifar-10-batches-bin", 100: "cifar-100-binary"}
 _PYTHON_FILES = {
@@ -55,7 +51,7 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
 
     Raises:
         ValueError: ``classes`` is neither, a file is invalid, or an image is not 32 x 32; the message names it.
-        FileNotFoundError: There is no data set; the message says where to get it and lists the layouts.
+        FileNotFoundError: There is no data set; the message says what was looked for and where to get it.
     """
     if classes not in _PYTHON:
         raise ValueError(f"classes: expected 10 or 100, got {classes!r}")
@@ -68,11 +64,11 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
             return _binary(place, part)
     if (folder / ("train" if train else "test")).is_dir():
         return _pictures(folder, part)
-    where = _NOT_THERE.format(
-        classes=classes, python=_PYTHON[classes], first=_PYTHON_FILES[part][0], binary=_BINARY[classes],
-        binary_first=BINARY_FILES[part][0],
-    )  # fmt: skip
-    raise FileNotFoundError(f"{folder}: {where}")
+    raise FileNotFoundError(
+        f"{folder}: expected CIFAR-{classes}, as {_PYTHON[classes]}/{_PYTHON_FILES[part][0]}, "
+        f"{_BINARY[classes]}/{BINARY_FILES[part][0]} or {'train' if train else 'test'}/CLASS/IMAGE, found none of "
+        f"them; get it from {_HOME} and unpack it there"
+    )
 
 
 class _Array:

@@ -124,7 +124,7 @@ def _checked(settings: Settings) -> Settings:
             )
         wanted |= known.keys() - set(corruptions.main_names(settings.kind, settings.which))
     for name in sorted(wanted - known.keys()):
-        raise ValueError(_arguments.unknown("corruption", name, known))
+        raise ValueError(_arguments.unknown("names", name, known))
     for severity in settings.severities:
         _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
     _arguments.integer("seed", settings.seed, 0, 2**63 - 1)

@@ -225,7 +225,7 @@ def main(argv: list[str]) -> None:
     adapt = adaptation.parse(options.bn_adapt, options.seed) if options.bn_adapt else None
     device = _devices.torch_device(options.device)
     classifier = networks.load(
-        options.checkpoint, name=options.network, num_classes=options.num_classes, stem=options.stem,
+        options.checkpoint, network=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std,
     )  # fmt: skip
     sets, dataset = _sets(options, classifier)

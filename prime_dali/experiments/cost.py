@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from .. import __version__, _arguments
+from .. import __version__, _arguments, _devices, _progress
 from .._files import replacing, write_texts
 from ..evaluation import report, reported
 from ..training.config import TrainConfig
@@ -120,19 +120,33 @@ def run(options: argparse.Namespace) -> None:
         method: grid_file.train_config({**base, **METHODS[method], "epochs": 10**6, "out": str(options.out / method)})
         for method in methods
     }
-    ranks = Ranks.start(next(iter(configs.values())).device)
+    config = next(iter(configs.values()))
+    ranks = Ranks.start(config.device)
+    print(_about(config, ranks, options, methods), file=sys.stderr, flush=True)
     starts = {
         method: _starter(config, ranks, options, options.official if method.startswith("official") else None)
         for method, config in configs.items()
     }
     costs = take_turns(starts, options.rounds, lambda line: print(line, file=sys.stderr, flush=True))
-    facts = _facts(next(iter(configs.values())), ranks, options, costs)
+    facts = _facts(config, ranks, options, costs)
     print(markdown(facts, costs))
     for path in write(options.out, facts, costs):
         print(f"wrote {path}")
     failed = [f"{cost.method}: {cost.error}" for cost in costs if cost.error]
     if failed:
         raise RuntimeError(f"{len(failed)} of {len(costs)} methods failed: {'; '.join(failed)}")
+
+
+def _about(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, methods: Sequence[str]) -> str:
+    """What is measured, for its user; on stderr, as the table on stdout is a document."""
+    return _progress.facts({
+        "data": f"{config.recipe} in {config.data}",
+        "images": f"{config.size} x {config.size}, batches of {config.batch}",
+        "network": f"{config.network}, stem {config.stem}{'' if config.compile else ', not compiled'}",
+        "methods": f"{', '.join(methods)}; {options.rounds} rounds of "
+        f"{f'{options.steps} steps' if options.steps else 'an epoch'}, after {options.warmup} steps to warm up",
+        "device": _devices.name(ranks.device), "out": options.out,
+    })  # fmt: skip
 
 
 def _starter(

@@ -16,6 +16,7 @@ import argparse
 import csv
 import io
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .. import _devices
 from .._files import replacing, write_texts
+from .._progress import facts, over
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
@@ -100,6 +103,16 @@ def run(options: argparse.Namespace) -> None:
     corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed)
     network = features.load(options, SIDES[images.kind])
     options.out.mkdir(parents=True, exist_ok=True)
+    seen = [{"image": shown(images.name(number)), "class": shown(images.label(number))} for number in numbers]
+    print(
+        facts({
+            "data": " ".join(map(str, options.cifar or options.photos)),
+            "images": f"{', '.join(image['image'] for image in seen)}; {options.samples} samples of each by "
+            f"{', '.join(names)}",
+            "network": f"{network.classifier.name}, {network.layer}",
+            "device": f"{_devices.name(network.device)}, {options.workers} workers", "out": options.out,
+        }), file=sys.stderr, flush=True,
+    )  # fmt: skip
 
     clean = [torch.tensor(images.read(number)).permute(2, 0, 1).to(network.device) for number in numbers]
     originals = network.batched(torch.stack(clean), options.batch).double().cpu().numpy()
@@ -112,7 +125,7 @@ def run(options: argparse.Namespace) -> None:
                 else _augmented(network, name, images.kind, clean, numbers, options)
             )
         ]
-        for name in names
+        for name in over(names, "embedding", "method")
     }
     content = {}
     for name, groups in vectors.items():
@@ -121,7 +134,6 @@ def run(options: argparse.Namespace) -> None:
             "shares": projection.shares, "total_variance": projection.total_variance,
             "clean": projection(originals).tolist(), "samples": [projection(group).tolist() for group in groups],
         }  # fmt: skip
-    seen = [{"image": shown(images.name(number)), "class": shown(images.label(number))} for number in numbers]
     results = {
         "format": "prime-dali-embedding", "version": 1, **features.environment(network.device),
         "images": seen, "seed": options.seed, "samples": options.samples, "corruptions": list(corrupted.names),

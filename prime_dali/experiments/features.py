@@ -170,7 +170,7 @@ def load(options: argparse.Namespace, side: int) -> Features:
     """
     device = _devices.torch_device(options.device)
     classifier = networks.load(
-        options.backbone, name=options.network, num_classes=options.num_classes, stem=options.stem,
+        options.backbone, network=options.network, num_classes=options.num_classes, stem=options.stem,
         mean=options.mean, std=options.std,
     )  # fmt: skip
     if (classifier.size == SIDE) != (side == SIDE):

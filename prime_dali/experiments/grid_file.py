@@ -181,9 +181,9 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     """Check everything that can be checked before the first run starts.
 
     Raises:
-        TypeError, ValueError: An unknown or unfit setting of any run; no benchmark of corruptions; two runs of a name.
+        TypeError, ValueError: An unknown or unfit setting of any run, or option of the evaluation; no benchmark of
+            corruptions; two runs of a name.
         FileNotFoundError: A folder that one of the ``chosen`` runs needs.
-        SystemExit: With status 2: an option of the evaluation has a value that it cannot have.
     """
     from ..evaluation import evaluate
 
@@ -203,7 +203,10 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
         if names.count(name) > 1:
             raise ValueError(f"runs: expected each name once, got {name!r} {names.count(name)} times")
     for run in grid.runs:
-        evaluate.parser().parse_args(grid.evaluation(run))  # exits here rather than after the training
+        try:
+            evaluate.parser().check_args(grid.evaluation(run))  # now rather than after the training
+        except ValueError as error:
+            raise ValueError(f"evaluate: {error}") from None
     folders = {Path(grid.config(run).data) for run in chosen}
     folders |= {Path(value) for name, value in grid.evaluate.items() if name in _FOLDERS}
     for folder in sorted(folders) if chosen else []:
@@ -279,10 +282,15 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     """The settings of the options of :func:`add_options`.
 
     Raises:
-        ValueError: As :func:`assignments`.
+        ValueError: As :func:`assignments`; a setting of --set is none of training, or of another kind.
     """
     own = {"data": options.data, "device": None if options.device == "auto" else options.device}
-    return {name: value for name, value in own.items() if value} | assignments("--set", options.set)
+    others = assignments("--set", options.set)
+    try:
+        train.checked(others)
+    except ValueError as error:
+        raise ValueError(f"--set: {error}") from None
+    return {name: value for name, value in own.items() if value} | others
 
 
 def assignments(argument: str, words: Iterable[str]) -> dict[str, Any]:

@@ -56,11 +56,11 @@ class Classifier:
     """Other entries of our checkpoints: config, epoch and so on."""
 
 
-def create(name: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
+def create(network: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
     """Create a network with random weights.
 
     Args:
-        name: A torchvision classifier, or ``timm:NAME``; plain names that torchvision does not have are looked up in
+        network: A torchvision classifier, or ``timm:NAME``; plain names that torchvision does not have are looked up in
             timm if it is installed.
         num_classes: Number of logits.
         stem: ``"imagenet"``: the network as published. ``"cifar"``, for torchvision's ResNets: the first convolution is
@@ -73,17 +73,20 @@ def create(name: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
     _arguments.integer("num_classes", num_classes, 1, 10**6)
     if stem not in STEMS:
         raise ValueError(_arguments.unknown("stem", stem, STEMS))
-    if name in _torchvision_names():
-        network = torchvision.models.get_model(name, weights=None, num_classes=num_classes)
+    if network in _torchvision_names():
+        made = torchvision.models.get_model(network, weights=None, num_classes=num_classes)
     else:
-        network = _timm().create_model(_timm_name(name), pretrained=False, num_classes=num_classes)
+        name = _timm_name(network, "network")
+        made = _timm().create_model(name, pretrained=False, num_classes=num_classes)
     if stem == "cifar":
-        if not isinstance(network, torchvision.models.ResNet):
-            raise ValueError(f"stem: expected 'imagenet' for {name}, because only torchvision's ResNets have 'cifar'")
-        network.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
-        nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the other convolutions
-        network.maxpool = nn.Identity()
-    return network
+        if not isinstance(made, torchvision.models.ResNet):
+            raise ValueError(
+                f"stem: expected 'imagenet' for {network}, because only torchvision's ResNets have 'cifar'"
+            )
+        made.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
+        nn.init.kaiming_normal_(made.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the other convolutions
+        made.maxpool = nn.Identity()
+    return made
 
 
 _FILE = Kind({}, "a checkpoint or a state dict", "take another file, or a copy of it that is whole")
@@ -117,7 +120,7 @@ def checkpoint(classifier: Classifier, **more: Any) -> dict[str, Any]:
 def load(
     source: str | Path,
     *,
-    name: str | None = None,
+    network: str | None = None,
     num_classes: int | None = None,
     stem: str | None = None,
     size: int | None = None,
@@ -130,9 +133,9 @@ def load(
         source: One of
             - a checkpoint file of this package, which is self-contained;
             - any other file of a state dict, alone or as the entry ``state_dict`` or ``model`` of a dictionary, with or
-              without the prefixes ``module.``, ``model.`` and ``_orig_mod.``; needs ``name`` and ``num_classes``. The
-              layer names of the CIFAR ResNets of PRIME's authors are supported, and the mean and standard deviation in
-              their files are used;
+              without the prefixes ``module.``, ``model.`` and ``_orig_mod.``; needs ``network`` and ``num_classes``.
+              The layer names of the CIFAR ResNets of PRIME's authors are supported, and the mean and standard deviation
+              in their files are used;
             - ``torchvision:NAME:WEIGHTS``, such as ``torchvision:resnet50:IMAGENET1K_V1``;
             - ``timm:NAME``, pretrained, such as ``timm:resnet50.tv_in1k``.
             Files are read with ``weights_only=True``, so they cannot run code.
@@ -160,10 +163,11 @@ def load(
         if content.get("format") == FORMAT:
             classifier = _from_checkpoint(text, content)
         else:
-            classifier = _from_state_dict(text, content, name, num_classes, stem, size)
-    given_all = {"name": name, "num_classes": num_classes, "stem": stem, "size": size}
-    for argument, given in given_all.items():
-        own = getattr(classifier, argument)
+            classifier = _from_state_dict(text, content, network, num_classes, stem, size)
+    for argument, given, own in (
+        ("network", network, classifier.name), ("num_classes", num_classes, classifier.num_classes),
+        ("stem", stem, classifier.stem), ("size", size, classifier.size),
+    ):  # fmt: skip
         if given is not None and given != own:
             raise ValueError(f"{argument}: expected {own!r}, which {text} is of, got {given!r}")
     if mean is not None or std is not None:
@@ -176,7 +180,7 @@ def load(
 def _from_torchvision(rest: str) -> Classifier:
     name, _, wanted = rest.partition(":")
     if name not in _torchvision_names():
-        raise ValueError(_nearest(name, _torchvision_names()))
+        raise ValueError(_nearest(f"torchvision:{rest}", name, _torchvision_names()))
     members = torchvision.models.get_model_weights(name).__members__
     if wanted not in members:
         raise ValueError(_arguments.unknown(f"weights of {name} (torchvision:{name}:WEIGHTS)", wanted, members))
@@ -191,7 +195,7 @@ def _from_torchvision(rest: str) -> Classifier:
 
 def _from_timm(source: str) -> Classifier:
     timm = _timm()
-    network = timm.create_model(_timm_name(source), pretrained=True)
+    network = timm.create_model(_timm_name(source, source), pretrained=True)
     seen = timm.data.resolve_model_data_config(network)
     size = seen["input_size"][1]
     return Classifier(
@@ -205,8 +209,8 @@ def _from_checkpoint(source: str, content: Mapping[str, Any]) -> Classifier:
         raise ValueError(f"{source}: expected a checkpoint of version {VERSION}, got {content.get('version')!r}")
     _CHECKPOINT.check(source, content)
     what, state, classes = content["network"], content["model"], content["classes"]
-    network = create(what["name"], what["num_classes"], what["stem"])
     try:
+        network = create(what["name"], what["num_classes"], what["stem"])
         mean, std = _triple(content["mean"]), _triple(content["std"])
     except (TypeError, ValueError) as error:
         raise _CHECKPOINT.error(source, error) from error
@@ -230,7 +234,7 @@ def _from_state_dict(
     stem: str | None,
     size: int | None,
 ) -> Classifier:
-    for argument, given in (("name", name), ("num_classes", num_classes)):
+    for argument, given in (("network", name), ("num_classes", num_classes)):
         if given is None:
             raise ValueError(f"{argument}: expected with {source}, a state dict that does not say it, got None")
     assert name is not None
@@ -328,21 +332,21 @@ def _timm() -> Any:
     return timm
 
 
-def _timm_name(name: str) -> str:
-    """The name in timm; raises a ValueError with the nearest name of both libraries."""
+def _timm_name(name: str, argument: str) -> str:
+    """The name in timm; raises a ValueError about ``argument`` with the nearest name of both libraries."""
     plain, asked = name.removeprefix("timm:"), name.startswith("timm:")
     if not asked and importlib.util.find_spec("timm") is None:
-        raise ValueError(_nearest(name, _torchvision_names()))
+        raise ValueError(_nearest(argument, name, _torchvision_names()))
     timm = _timm()
     if timm.is_model(plain):
         return plain
     known = timm.list_models()
-    raise ValueError(_nearest(plain, known if asked else [*_torchvision_names(), *known]))
+    raise ValueError(_nearest(argument, plain, known if asked else [*_torchvision_names(), *known]))
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def _nearest(argument: str, name: str, known: list[str]) -> str:
     hint = _arguments.unknown("name", name, known).partition("; ")[2]  # without the list of hundreds of names
-    return f"name: expected a classifier of torchvision or timm, got {name!r}{'; ' + hint if hint else ''}"
+    return f"{argument}: expected a classifier of torchvision or timm, got {name!r}{'; ' + hint if hint else ''}"
 
 
 def _triple(values: Any) -> tuple[float, float, float]:

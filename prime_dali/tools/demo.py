@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .. import _devices
 from .._files import Report
+from .._progress import facts, phase
 from ..config import PrimeConfig
 from ..data.pictures import PhotoError, read_photos
 from . import doctor, gallery
@@ -128,8 +129,11 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     squares = read_photos(settings.photos[:MAX_PHOTOS], settings.size, settings.on_error, report)
     device, why = _devices.dali_device(settings.device, doctor.plugin)
     photos = _decodable(list(squares), settings.on_error, device, report)
-    shape = f"{settings.size} x {settings.size}, batches of {settings.batch}"
-    report(f"{len(photos)} photographs, {shape}, on the {device} ({why})")
+    report(facts({
+        "data": f"{len(photos)} photographs",
+        "images": f"{settings.size} x {settings.size}, {settings.batches} batches of {settings.batch}",
+        "method": gallery.about(settings.config, settings.seed), "device": f"{device} ({why})", "out": settings.out,
+    }))  # fmt: skip
     pipeline = build_pipeline(photos, settings, device)
     pipeline.run()
     batches = range(settings.batches)
@@ -140,7 +144,8 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     rate = settings.batches * settings.batch / (time.perf_counter() - start)
     report(f"{rate:,.0f} images/s")
 
-    gallery.save_gallery(list(squares.values()), settings.config, settings.out / "gallery.png", seed=settings.seed)
-    gallery.save_batch(np.stack([np.array(image) for image in images]), settings.out / "batch.png")
+    with phase("drawing"):
+        gallery.save_gallery(list(squares.values()), settings.config, settings.out / "gallery.png", seed=settings.seed)
+        gallery.save_batch(np.stack([np.array(image) for image in images]), settings.out / "batch.png")
     report(f"wrote {settings.out / 'gallery.png'} and {settings.out / 'batch.png'}")
     return rate

@@ -33,6 +33,11 @@ Column = tuple[str, list[Cell]]
 """A heading, and a cell for each photograph."""
 
 
+def about(config: PrimeConfig, seed: int) -> str:
+    """What is drawn, in a few words."""
+    return f"mixing {config.mixing}, alpha {config.alpha:g}, seed {seed}"
+
+
 def save_gallery(
     photos: list[NDArray[np.uint8]], config: PrimeConfig, path: Path, *, seed: int = 0, figure: str = "overview"
 ) -> None:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 from .._command import Parser, whole
+from .._files import make_folder
+from .._progress import facts, over, phase
 from ..data.folders import find, shown
 from ..data.pictures import read_photos
 from . import demo, gallery, gallery_page
@@ -55,13 +57,23 @@ def main(argv: list[str]) -> None:
         if any(_same(path, photo) for photo in found):
             raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
     photos = read_photos(found, options.size, options.on_error, print)
+    for path in filter(None, (out, options.html)):
+        make_folder(path.parent)  # fails now rather than at the end
+    print(facts({
+        "data": f"{len(photos):,} photographs", "images": f"{options.size} x {options.size}",
+        "method": gallery.about(config, options.seed), "out": ", ".join(map(str, filter(None, (out, options.html)))),
+    }), flush=True)  # fmt: skip
     if out is not None:
-        gallery.save_gallery(list(photos.values()), config, out, seed=options.seed, figure=options.figure)
+        with phase(f"drawing {out}"):
+            gallery.save_gallery(list(photos.values()), config, out, seed=options.seed, figure=options.figure)
         print(f"wrote {out}")
     if options.html is not None:
         top = os.path.commonpath([path.absolute().parent for path in photos])
         named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
-        gallery_page.save(named, config, options.html, seed=options.seed, details=options.details)
+        gallery_page.save(
+            named, config, options.html, seed=options.seed, details=options.details,
+            progress=lambda names: over(names, "gallery"),
+        )  # fmt: skip
         print(f"wrote {options.html}")
 
 

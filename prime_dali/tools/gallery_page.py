@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from pathlib import Path
 
@@ -78,7 +78,13 @@ filter();
 
 
 def save(
-    photos: dict[str, NDArray[np.uint8]], config: PrimeConfig, path: Path, *, seed: int = 0, details: int = 12
+    photos: dict[str, NDArray[np.uint8]],
+    config: PrimeConfig,
+    path: Path,
+    *,
+    seed: int = 0,
+    details: int = 12,
+    progress: Callable[[list[str]], Iterable[str]] = iter,
 ) -> None:
     """Write the page.
 
@@ -89,14 +95,16 @@ def save(
         seed: Seed of the draws; photograph ``i`` has index ``i``.
         details: This many photographs, from the first, are shown at several strengths of each primitive, in several
             samples and at several alphas; the others only before and after.
+        progress: Wraps the list of the names, as :func:`._progress.over`.
     """
     height, width = next(iter(photos.values())).shape[:2]
-    about = f"{width} × {height} pixels, mixing {config.mixing}, alpha {config.alpha:g}, seed {seed}"
+    about = f"{width} × {height} pixels, {gallery.about(config, seed)}"
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", errors="replace") as file:
         file.write(f"{_HEAD}<header><h1>PRIME gallery</h1><p>{escape(about)}</p>\n")
         file.write('<input type="search" placeholder="Search by name" aria-label="Search by name">')
         file.write("<output></output></header>\n<main>\n")
-        for name, strips in zip(photos, _strips(list(photos.values()), config, seed, details), strict=True):
+        made = _strips(list(photos.values()), config, seed, details)
+        for name, strips in zip(progress(list(photos)), made, strict=True):
             kind = "photo" if len(strips) == 1 else "photo whole"
             file.write(f'<article class="{kind}" data-name="{escape(name)}"><h2>{escape(name)}</h2>\n')
             for title, figures in strips:

@@ -115,7 +115,7 @@ class Trainer:
     def _classifier(self, weights: str) -> networks.Classifier:
         config, classes = self.config, self.data.classes
         if weights:
-            classifier = networks.load(weights, name=config.network, num_classes=len(classes), stem=config.stem)
+            classifier = networks.load(weights, network=config.network, num_classes=len(classes), stem=config.stem)
         else:
             network = networks.create(config.network, len(classes), config.stem)
             classifier = networks.Classifier(network, config.network, len(classes), config.stem)
