@@ -35,10 +35,10 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def methods(kind: Any) -> Iterator[tuple[str, Any]]:
-    """What a class defines itself, and has a docstring; of a dataclass's fields there are none."""
-    for name in vars(kind) if isinstance(kind, type) else ():
-        if not name.startswith("_") and inspect.getdoc(getattr(kind, name)):
-            yield name, getattr(kind, name)
+    """The methods and properties that a class defines itself; no defaults of fields, which are ints with a docstring."""
+    for name, member in vars(kind).items() if isinstance(kind, type) else ():
+        if not name.startswith("_") and (inspect.isroutine(member) or isinstance(member, property)):
+            yield name, member
 
 
 NAMES = dict(public())
