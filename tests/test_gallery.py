@@ -8,6 +8,7 @@ import io
 import math
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -146,11 +147,15 @@ def test_bad_folders_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture) 
 
 
 @pytest.fixture
-def page(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Path:
+def page(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Path:
     out = tmp_path / "deep" / "page.html"
     command = ["gallery", str(photos), "--html", str(out), "--details", "1", "--size", "32", "--preset", "cifar"]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert cli.main([*command, "--seed", "4"]) == 0
-    assert capsys.readouterr().out == f"wrote {out}\n"
+    said = capsys.readouterr()
+    header = f"data    3 photographs\nimages  32 x 32\nmethod  mixing paper, alpha 1, seed 4\nout     {out}\n"
+    assert said.out == f"{header}wrote {out}\n"
+    assert re.search(r"\rgallery: 100%\|[^|]*\| 3/3 \[[^\r]*\n$", said.err)
     assert [p.name for p in out.parent.iterdir()] == ["page.html"]
     return out
 

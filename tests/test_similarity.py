@@ -259,8 +259,11 @@ def test_corrupted_images_of_a_folder(files: Path, tmp_path: Path) -> None:
     assert "(regenerated)" in (tmp_path / "b" / "results.md").read_text()
 
 
-def test_embedding(files: Path, tmp_path: Path) -> None:
+def test_embedding(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert analyze(files, "embedding", tmp_path / "a") == 0
+    header = capsys.readouterr().err
+    assert [line.split()[0] for line in header.splitlines()] == ["data", "images", "network", "device", "out"]
+    assert "; 3 samples of each by augmix, prime, corrupted\n" in header
     results = json.loads((tmp_path / "a" / "embedding.json").read_text())
     assert len({image["class"] for image in results["images"]}) == 3
     assert np.shape(results["methods"]["prime"]["samples"]) == (3, 3, 2)
@@ -277,7 +280,7 @@ def test_embedding(files: Path, tmp_path: Path) -> None:
     (["--images", "30"], "images: expected at most 20, which there are, got 30"),
     (["--methods", "prme"], "--methods: expected one of 'clean', 'augmix-no-mix', 'prime-no-mix', 'augmix', 'prime', got 'prme'; did you mean 'prime'?"),
     (["--corruptions", "fgo"], "got 'fgo'; did you mean 'fog'?"),
-    (["--severities", "6"], "severity: expected 1 to 5, got 6"),
+    (["--severities", "6"], "--severities: expected 1 to 5, got 6"),
     (["--layer", "stage5", "--images", "3"], "layer: expected a module of shufflenet_v2_x0_5, got 'stage5'; nearest: 'stage"),
     (["--backbone", "torchvision:resnet18:NONE", "--images", "3"], "weights of resnet18"),
 ])  # fmt: skip
