@@ -105,8 +105,8 @@ BAD_APPLIES = [
     ({"out": as_if(OUT, data=(OUT.ctypes.data, True))}, "out: expected a writable array"),
     ({"flip": np.zeros(3, bool)}, "flip: expected 2 values, got 3"),
     ({"mean": [0.5], "scale": []}, "mean, std: expected three numbers each, or none, got 1 and 0"),
-    ({"mean": [1e300] * 3, "scale": [1.0] * 3}, "mean, std: expected what float32 holds"),
-    ({"mean": [0.0] * 3, "scale": [float("nan")] * 3}, "mean, std: expected what float32 holds"),
+    ({"mean": [1e300] * 3, "scale": [1.0] * 3}, "mean, std: expected numbers that are finite in float32"),
+    ({"mean": [0.0] * 3, "scale": [float("nan")] * 3}, "mean, std: expected numbers that are finite in float32"),
 ]  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def test_strengths() -> None:
     for wanted, message in (
         ([], "alpha: expected a list"), (["much"], "alpha: expected a number, got 'much'"), ([-1], "alpha: .*>= 0"),
         ({"from": 1, "to": 2, "point": 3}, "did you mean 'points'"), ({"from": 1, "to": 2}, "expected from, to and points"),
-        ({"from": 2, "to": 1, "points": 3}, "least <= greatest"),
+        ({"from": 2, "to": 1, "points": 3}, "minimum <= maximum"),
     ):  # fmt: skip
         with pytest.raises((TypeError, ValueError), match=message):
             alpha.values(wanted)

@@ -169,7 +169,7 @@ def test_bad_arguments_of_the_loader(folder: Path) -> None:
         Loader("train")
     with pytest.raises(ValueError, match="on_error: expected one of 'raise', 'skip', got 'skipp'; did you mean 'skip'"):
         Loader(loader.pipeline, on_error="skipp")
-    with pytest.raises(ValueError, match="on_error: expected 'raise' with source"):
+    with pytest.raises(ValueError, match="on_error: expected 'raise' with a Source"):
         train(Source(reader(folder, True), num_images=COUNT), on_error="skip")
     with pytest.raises(TypeError, match="state: expected a state_dict"):
         loader.load_state_dict({"model": 1})
