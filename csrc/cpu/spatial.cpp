@@ -129,33 +129,38 @@ float* SpatialScratch::panel() const {  // on a cache line
   return reinterpret_cast<float*>((address + line - 1) / line * line);
 }
 
-void run_slot(Spatial, const SlotRun& run) {
-  const auto [src, dst, g, s, filter, key, chain, j, made] = run;
-  if (!made) made.reset(new SpatialScratch(g));
-  SpatialScratch& scratch = *made;
-  field(scratch.shift[0].get(), g, s, key, chain, j, Purpose::row_shift, scratch);
-  field(scratch.shift[1].get(), g, s, key, chain, j, Purpose::column_shift, scratch);
-  const float scale_y = s.strength * static_cast<float>(g.height), scale_x = s.strength * static_cast<float>(g.width);
+// Reads each pixel of dst, [3, height, width], where the two fields of `scratch` move it.
+static void move_pixels(const float* src, float* dst, const Geometry& g, Slot s, const SpatialScratch& scratch) {
+  const int height = g.height, width = g.width;  // by value: no store can change them, so the loops vectorize
+  const float scale_y = s.strength * static_cast<float>(height), scale_x = s.strength * static_cast<float>(width);
   // One output row at a time: first where each pixel is read, then the reading.
-  std::vector<int> corner(g.width), right(g.width), below(g.width);
-  std::vector<float> next_y(g.width), next_x(g.width);
-  for (int y = 0; y < g.height; ++y) {
+  std::vector<int> corner(width), right(width), below(width);
+  std::vector<float> next_y(width), next_x(width);
+  for (int y = 0; y < height; ++y) {
     const float* dy = scratch.shift[0].get() + static_cast<int64_t>(y) * g.columns->pitch;
     const float* dx = scratch.shift[1].get() + static_cast<int64_t>(y) * g.columns->pitch;
-    for (int x = 0; x < g.width; ++x) {
-      const Position from_y = displace(y, scale_y * dy[x], g.height), from_x = displace(x, scale_x * dx[x], g.width);
-      corner[x] = from_y.pixel * g.width + from_x.pixel;
+    for (int x = 0; x < width; ++x) {
+      const Position from_y = displace(y, scale_y * dy[x], height), from_x = displace(x, scale_x * dx[x], width);
+      corner[x] = from_y.pixel * width + from_x.pixel;
       right[x] = from_x.next != 0.f ? 1 : 0;
-      below[x] = from_y.next != 0.f ? g.width : 0;
+      below[x] = from_y.next != 0.f ? width : 0;
       next_y[x] = from_y.next;
       next_x[x] = from_x.next;
     }
     for (int channel = 0; channel < 3; ++channel) {
       const float* plane = src + channel * g.plane();
-      float* out = dst + channel * g.plane() + static_cast<int64_t>(y) * g.width;
-      for (int x = 0; x < g.width; ++x) out[x] = bilinear(plane + corner[x], right[x], below[x], next_y[x], next_x[x]);
+      float* out = dst + channel * g.plane() + static_cast<int64_t>(y) * width;
+      for (int x = 0; x < width; ++x) out[x] = bilinear(plane + corner[x], right[x], below[x], next_y[x], next_x[x]);
     }
   }
+}
+
+void run_slot(Spatial, const SlotRun& run) {
+  const auto [src, dst, g, s, filter, key, chain, j, scratch] = run;
+  if (!scratch) scratch.reset(new SpatialScratch(g));
+  field(scratch->shift[0].get(), g, s, key, chain, j, Purpose::row_shift, *scratch);
+  field(scratch->shift[1].get(), g, s, key, chain, j, Purpose::column_shift, *scratch);
+  move_pixels(src, dst, g, s, *scratch);
 }
 
 }  // namespace prime
