@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,11 @@ def count_beyond(actual: torch.Tensor | np.ndarray, expected: np.ndarray, tolera
     if isinstance(actual, torch.Tensor):
         actual = actual.detach().double().cpu().numpy()
     return int(np.count_nonzero(~(np.abs(actual - expected) <= tolerance)))
+
+
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """This process raises KeyboardInterrupt at SIGINT, also if what started it ignores that, as a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -124,7 +124,7 @@ CASES = {
     "five axes": (lambda: apply(images()[None]), ValueError, "images: expected [N, 3, H, W] or [3, H, W], got [1, 2, 3, 16, 20]"),
     "gradient": (lambda: apply(images().requires_grad_()), ValueError, "images: expected no gradient"),
     "small image": (lambda: apply(torch.rand(2, 3, 7, 20)), ValueError, "images: height: expected 8 to 4096, got 7"),
-    "nan": (lambda: apply(spoiled(float("nan"))), ValueError, "images: expected finite values in [0, 1] (up to 1/512 outside is rounding, and clamped), got 1 outside, NaN; scale images to [0, 1] before"),
+    "nan": (lambda: apply(spoiled(float("nan"))), ValueError, "images: expected finite values in [0, 1] (up to 1/512 outside is rounding, and clamped), got 1 outside, NaN; scale images to [0, 1] first"),
     "infinite": (lambda: apply(spoiled(float("inf"))), ValueError, "got 1 outside, inf;"),
     "above 1": (lambda: apply(spoiled(1.5, torch.float16)), ValueError, "got 1 outside, 1.5;"),
     "below 0": (lambda: apply(spoiled(-0.25, torch.bfloat16)), ValueError, "got 1 outside, -0.25;"),

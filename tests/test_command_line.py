@@ -297,7 +297,7 @@ def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
     assert all(float(seconds) < 900 for seconds in epochs)
 
 
-def test_a_grid_passes_ctrl_c_on_and_a_second_one_kills(capfd: pytest.CaptureFixture) -> None:
+def test_a_grid_passes_ctrl_c_on_and_a_second_one_kills(capfd: pytest.CaptureFixture, hears_ctrl_c: None) -> None:
     from prime_dali.experiments import grids
 
     program = "import signal, sys, time; signal.signal(signal.SIGINT, {}); print('ready', flush=True); time.sleep(60)"

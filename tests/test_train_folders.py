@@ -93,7 +93,7 @@ def test_deepaugment_is_a_concatenation(data: Path, tmp_path: Path, photo: np.nd
 
 def test_bad_folders(data: Path, tmp_path: Path, photo: np.ndarray) -> None:
     with pytest.raises(
-        FileNotFoundError, match=r"train: expected one folder of pictures a class here, .* image-net.org"
+        FileNotFoundError, match=r"train: expected one folder of images per class here, .* image-net.org"
     ):
         start(tmp_path / "nowhere", tmp_path / "out")
     make_tree(tmp_path / "train", photo)
@@ -123,7 +123,7 @@ def test_does_not_continue_with_other_images(tmp_path: Path, photo: np.ndarray) 
     trainer._stopping.asked = True
     trainer.run()
     (tmp_path / "train" / "a" / "0.jpg").rename(tmp_path / "train" / "b" / "9.jpg")
-    with pytest.raises(ValueError, match="data: expected the images and classes that the run began with"):
+    with pytest.raises(ValueError, match="data: expected the images and classes that the run started with"):
         start(tmp_path, tmp_path / "out")
     (tmp_path / "train" / "b" / "9.jpg").rename(tmp_path / "train" / "a" / "0.jpg")
     (tmp_path / "moved").mkdir()

@@ -114,7 +114,9 @@ def test_ctrl_c_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path) -> Non
     assert losses(tmp_path) == losses(whole)
 
 
-def test_ctrl_c_twice_stops_at_once(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_twice_stops_at_once(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hears_ctrl_c: None
+) -> None:
     trainer = Trainer(train.read(settings(cifar, tmp_path)), ALONE, lambda line: None)
     step, steps = trainer.train_step, []
 
