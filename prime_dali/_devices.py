@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from . import _extras
+
 if TYPE_CHECKING:
     import torch
 
@@ -110,8 +112,8 @@ def examine(plugin: Callable[[Finding], Finding]) -> list[Finding]:
             ``dali.native.finding``. Called if DALI is installed.
     """
     cuda = _cuda_build()
-    cupy = _package("cupy", "CuPy", "pip install 'prime-dali[cupy-cuda13]' (CUDA 12: cupy-cuda12)")
-    dali = _package("nvidia.dali", "DALI", "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)")
+    cupy = _package("cupy", "CuPy", _extras.install("cupy-cuda13"))
+    dali = _package("nvidia.dali", "DALI", _extras.install("dali-cuda13"))
     gpu = _gpu()
     absent = Finding(DALI_OPERATOR, False, f"DALI: {dali.detail}", dali.advice)
     operator = plugin(dali) if dali.usable else absent
@@ -167,7 +169,7 @@ def _torch(cuda: Finding) -> Finding:
     try:
         import torch
     except ImportError:
-        return Finding("torch interface", False, "torch is not installed", "pip install 'prime-dali[torch]'")
+        return Finding("torch interface", False, "torch is not installed", _extras.install("torch"))
     try:
         torch_ops = importlib.import_module("prime_dali.torch_ops")
     except (ImportError, OSError) as error:

@@ -202,9 +202,10 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
             )
         if names.count(name) > 1:
             raise ValueError(f"runs: expected each name once, got {name!r} {names.count(name)} times")
+    parser = evaluate.parser()
     for run in grid.runs:
         try:
-            evaluate.parser().check_args(grid.evaluation(run))  # now rather than after the training
+            parser.check_args(grid.evaluation(run))  # now rather than after the training
         except ValueError as error:
             raise ValueError(f"evaluate: {error}") from None
     folders = {Path(grid.config(run).data) for run in chosen}

@@ -25,6 +25,7 @@ from .._files import replacing
 from ..data.cifar import read_cifar
 from ..training import checkpoint
 from ..training.config import TrainConfig, differences
+from ..training.stopping import Heard
 from . import grid_file, grid_tables
 from .grid_file import Grid, Run
 
@@ -225,26 +226,15 @@ def _means(config: TrainConfig) -> list[float] | None:
     return [float(mean) for mean in images.reshape(-1, 3).mean(0, np.float64)]
 
 
-class Children:
+class Children(Heard):
     """Runs commands of this package, from any thread, and passes on the signals that ask to save and stop."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._stopping, self._status = False, _command.STOPPED
-        self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Children:
-        heard = [signal.SIGTERM, signal.SIGUSR1]
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
-            heard.append(signal.SIGINT)
-        self._before = {number: signal.signal(number, self._stop) for number in heard}
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _stop(self, number: int, frame: Any) -> None:
+    def hear(self, number: int, frame: Any) -> None:
         if number == signal.SIGINT and self._status == _command.INTERRUPTED:  # once more: at once
             for process in list(self._processes):
                 process.kill()

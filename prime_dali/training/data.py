@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..data import sampling as order
+from .. import _extras
+from ..data import sampling
 from ..data.cifar import SIDE, read_cifar
 from ..module import PRIME
 from .augmix import AugMix
@@ -141,9 +142,9 @@ class CifarData:
 
     def _epoch(self, epoch: int) -> list[torch.Tensor]:
         seed, count = self.config.seed, len(self._images)
-        numbers = order.permutation(seed, epoch, count)
-        corners = order.random_shifts(numbers, epoch, seed, PADDING)
-        flips = order.random_flips(numbers, epoch, seed, 0.5).astype(bool)
+        numbers = sampling.permutation(seed, epoch, count)
+        corners = sampling.random_shifts(numbers, epoch, seed, PADDING)
+        flips = sampling.random_flips(numbers, epoch, seed, 0.5).astype(bool)
         device = self.ranks.device
         return [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in (numbers, *corners.T, flips)]
 
@@ -220,8 +221,7 @@ def _require_dali(recipe: str) -> None:
         from .. import dali  # noqa: F401 -- only whether it is installed
     except ImportError as error:
         raise ImportError(
-            f"recipe {recipe}: expected NVIDIA DALI, got none ({error}); "
-            "pip install 'prime-dali[dali-cuda13]' (CUDA 12: dali-cuda12)"
+            f"recipe {recipe}: expected NVIDIA DALI, got none ({error}); {_extras.install('dali-cuda13')}"
         ) from error
 
 

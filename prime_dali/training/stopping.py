@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
+from typing import Any, TypeVar
+
+Self = TypeVar("Self", bound="Heard")
 
 
-class Stopping:
+class Heard:
+    """Within the block, :meth:`hear` is called at SIGTERM, SIGUSR1 and Ctrl-C."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self: Self) -> Self:
+        heard = [signal.SIGTERM, signal.SIGUSR1]
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
+            heard.append(signal.SIGINT)
+        self._before = {number: signal.signal(number, self.hear) for number in heard}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hear(self, number: int, frame: Any) -> None:
+        """The handler, as :func:`signal.signal` calls it."""
+        raise NotImplementedError
+
+
+class Stopping(Heard):
     """Within the block, SIGTERM, SIGUSR1 and Ctrl-C are caught and recorded; a second Ctrl-C raises KeyboardInterrupt.
 
     Args:
@@ -15,25 +39,14 @@ class Stopping:
     """
 
     def __init__(self, notice: str) -> None:
+        super().__init__()
         self.notice = notice
         self.asked = False
         """Whether one of the signals has arrived."""
         self.interrupted = False
         """Whether it was Ctrl-C."""
-        self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Stopping:
-        heard = [signal.SIGTERM, signal.SIGUSR1]
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
-            heard.append(signal.SIGINT)
-        self._before = {number: signal.signal(number, self._hear) for number in heard}
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _hear(self, number: int, frame: Any) -> None:
+    def hear(self, number: int, frame: Any) -> None:
         self.asked = True
         if number == signal.SIGINT:
             self.interrupted = True
