@@ -23,6 +23,9 @@ _FORMULA = re.compile(
 )
 
 
+_THIN = '<mspace width="0.17em" />'
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Give the site what lies outside docs/: notes on speed, plots and numbers, the font of formulas."""
     files.append(File.generated(config, "NOTES.md", abs_src_path=str(ROOT / "benchmarks" / "NOTES.md")))
@@ -59,6 +62,9 @@ def on_page_content(content: str, **_: Any) -> str:
     def mathml(match: re.Match[str]) -> str:
         inline = match["inline"] is not None
         formula = html.unescape(match["inline"] if inline else match["block"]).strip()
-        return convert(formula, display="inline" if inline else "block")
+        made = convert(formula, display="inline" if inline else "block")
+        # The converter takes a relation for a letter, and puts no space around the names of functions.
+        made = made.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")
+        return re.sub(r"<mi>(ln|sin)</mi>", rf"{_THIN}\g<0>{_THIN}", made)
 
     return _FORMULA.sub(mathml, content)
