@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _arrays
+from . import _arrays, _extras
 
 
 def require_cpu() -> None:
@@ -20,4 +20,4 @@ def require_torch(what: str) -> None:
     try:
         import torch  # noqa: F401 -- only whether it is installed
     except ImportError as error:
-        raise ImportError(f"{what} needs torch ({error}): pip install 'prime-dali[torch]'") from error
+        raise ImportError(f"{what} needs torch ({error}): {_extras.install('torch')}") from error

@@ -13,7 +13,7 @@ import torch
 import torchvision
 from torch import nn
 
-from .. import _arguments
+from .. import _arguments, _extras
 from .._states import Kind
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 
@@ -326,7 +326,7 @@ def _torchvision_names() -> list[str]:
 
 def _timm() -> Any:
     if importlib.util.find_spec("timm") is None:
-        raise ImportError("timm: expected for this network, got no such package; pip install timm")
+        raise ImportError(f"timm: expected for this network, got no such package; {_extras.install('train')}")
     import timm
 
     return timm
