@@ -11,7 +11,7 @@ def require_cpu() -> None:
     if missing:
         raise ImportError(
             f"prime_dali: this processor lacks {missing}, which this build of the CPU back end needs; by default it is "
-            "compiled for x86-64-v3 (AVX2, FMA, F16C), and PRIME_DALI_MARCH at build time names another instruction set"
+            "compiled for x86-64-v3 (AVX2, FMA, F16C); on an older processor build with PRIME_DALI_MARCH=native"
         )
 
 
