@@ -53,6 +53,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
             return f"](results.md#{slugify(heading, '-')})"
         return f"](results/{name})" if (RESULTS / name).is_file() else match[0]
 
+    markdown = markdown.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
     return _RESULT.sub(here, markdown.replace("](../benchmarks/", "]("))
 
 

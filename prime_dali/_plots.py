@@ -23,7 +23,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#b0447f", "#c98500", "#3f9fd8", "#5b
 """Okabe and Ito's colors, which people of any color vision tell apart, the light ones darker."""
 MARKERS = "osD^vPX*"
 _INK, _GRID = "#24292f", "#d8dee4"
-_STYLE = {
+_STYLE: Any = {
     "figure.dpi": 100, "savefig.dpi": 150, "figure.facecolor": "white", "axes.facecolor": "white",
     "font.size": 9.5, "axes.titlesize": 10, "axes.labelsize": 9.5, "legend.fontsize": 9, "xtick.labelsize": 9,
     "ytick.labelsize": 9, "figure.titlesize": 10, "text.color": _INK, "axes.labelcolor": _INK, "axes.titlecolor": _INK,

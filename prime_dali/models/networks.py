@@ -44,8 +44,9 @@ class Classifier:
     classes: tuple[str, ...] | None = None
     """Class names of the logits, in order: those of the class folders (WordNet IDs for ImageNet). None: unknown."""
     mean: tuple[float, float, float] = IMAGENET_STATISTICS[0]
-    std: tuple[float, float, float] = IMAGENET_STATISTICS[1]
     """Images are normalized to ``(x - mean) / std``, per channel, x in [0, 1]."""
+    std: tuple[float, float, float] = IMAGENET_STATISTICS[1]
+    """See ``mean``."""
     size: int = 224
     """Side length of the images in pixels."""
     resize: int | None = 256
