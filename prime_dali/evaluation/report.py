@@ -292,7 +292,7 @@ def _draw(results: Mapping[str, Any], name: str, path: Path) -> None:
         total = 100 * content["scores"]["corruption_accuracy"]
         axes.set(xlabel="accuracy, %")
         axes.set_title(f"{results['classifier']['name']} on {_heading(name, content)}: mean {total:.1f} %")
-        _plots.legend(figure, axes)
+        _plots.legend(figure, axes, 4)
 
 
 def _heading(name: str, content: Mapping[str, Any]) -> str:

@@ -255,7 +255,7 @@ def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
 def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Path]:
     """Write ``cost.md``, ``cost.csv``, ``cost.json`` and ``cost.png``; their paths."""
     numbers = rows(costs)
-    content = {
+    content: dict[str, Any] = {
         "format": "prime-dali-cost", "version": 1, "notes": list(facts),
         "methods": [{**asdict(cost), **numbers[cost.method]} for cost in costs],
     }  # fmt: skip

@@ -215,7 +215,7 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def _draw(results: Mapping[str, Any], path: Path) -> None:
     methods, network = results["methods"], results["backbone"]
-    with _plots.plot(path, 4.2, max(_plots.WIDTH, 3.5 * len(methods))) as figure:
+    with _plots.plot(path, 4.6, max(_plots.WIDTH, 3.5 * len(methods))) as figure:
         panels = figure.subplots(1, len(methods), squeeze=False, sharex=True, sharey=True)[0]
         for axes, (name, content) in zip(panels, methods.items(), strict=True):
             for number, (clean, points) in enumerate(zip(content["clean"], content["samples"], strict=True)):
@@ -230,7 +230,7 @@ def _draw(results: Mapping[str, Any], path: Path) -> None:
             label = image["class"] or Path(image["image"]).stem
             panels[0].scatter([], [], color=_plots.COLORS[number % len(_plots.COLORS)], label=label)
         panels[0].scatter([], [], marker="*", s=130, color="white", edgecolor="black", label="clean image")
-        _plots.legend(figure, panels[0])
+        _plots.legend(figure, panels[0], 4)
         figure.suptitle(f"{network['name']}, {network['layer']}, {network['width']} wide")
 
 
