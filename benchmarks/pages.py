@@ -6,7 +6,8 @@
     python benchmarks/pages.py --check   # names the blocks that differ; exit status 1 if any does
 
 A page has blocks, ``<!-- numbers: NAME -->`` to ``<!-- end -->``, and what stands between is made by the function of
-that name below. So no number there is typed, and one that is changed by hand is found.
+that name below: in lines of its own, or within a line if both marks are in it. So no number there is typed, and one
+that is changed by hand is found.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from prime_dali._files import replacing
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PAGES = ("README.md", "docs/performance.md")
-BLOCK = re.compile(r"<!-- numbers: ([\w-]+) -->.*?<!-- end -->", re.DOTALL)
+PAGES = ("README.md", "docs/cuda.md", "docs/faq.md", "docs/performance.md", "docs/results.md")
+BLOCK = re.compile(r"<!-- numbers: ([\w-]+) -->(\n?).*?<!-- end -->", re.DOTALL)
 
 
 class File:
@@ -59,9 +60,13 @@ class File:
         current = c.get("kernels_sha256") == kernels(device)
         of = "the kernels of this version" if current else "an earlier version's kernels"
         commit = f", commit {c['commit']}" if "commit" in c else ""
-        versions = re.sub(r", prime_dali.*?(?=,|$)", "", c["versions"])
-        what = f"{c.get('gpu', c['cpu'])}; {versions}; {c['date'][:10]}{commit}; {of}"
+        what = f"{c.get('gpu', c['cpu'])}; {without_own(c['versions'])}; {c['date'][:10]}{commit}; {of}"
         return f"[{self.name}](../benchmarks/results/{self.name}): {what}; `{c['command']}`"
+
+
+def without_own(versions: str) -> str:
+    """The versions of other packages: which one of this package it was, a digest of its kernels says."""
+    return re.sub(r", prime_dali.*?(?=,|$)", "", versions)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -97,6 +102,31 @@ def main_table() -> str:
         rows.append([name, *cells, str(own["runs"]), ", ".join(theirs) if reported else ""])
     head = ["", "clean, %", "CIFAR-10-C, %", "C-bar, %", "seeds", "reported: clean, CIFAR-10-C"]
     return table(head, rows)
+
+
+def cpu() -> str:
+    """Throughput on a CPU, beside the authors' code and torchvision's augmentations."""
+    imagenet, cifar = File("cpu_imagenet.json"), File("cpu_cifar.json")
+    rows = []
+    for title, file, batch in (
+        ("224 x 224, batch 8", imagenet, 8), ("224 x 224, batch 32", imagenet, 32), ("32 x 32, batch 128", cifar, 128)
+    ):  # fmt: skip
+        prime, theirs, *others = (file.median(n, batch=batch) for n in ("prime", "official", "augmix", "trivial"))
+        rows.append([title, count(prime), count(theirs), *map(count, others), count(prime / theirs)])
+    content = imagenet.content
+    low, high = (f([imagenet.spread()[i], cifar.spread()[i]]) for i, f in enumerate((min, max)))
+    unit = 3 * 224**2 * 4 * int(content["threads"].partition(",")[0])
+    memory = max(
+        (row["peak_bytes"] - row["output_bytes"]) / unit for row in content["results"] if row["name"] == "prime"
+    )
+    load = max(float(file.content["threads"].rpartition(" ")[2]) for file in (imagenet, cifar))
+    head = ["images/s", "prime-dali", "authors' code", "AugMix", "TrivialAugment", "prime-dali / authors"]
+    text = (
+        f"On an {content['cpu']}; {without_own(content['versions'])}; {content['date'][:10]}. The rounds of one "
+        f"candidate differ by {low:.0f} to {high:.0f} % (load average before: up to {load:.1f}). Memory besides the "
+        f"output: at most {memory:.1f} float32 images of 224 x 224 per thread."
+    )
+    return f"{table(head, rows)}\n\n{text}"
 
 
 def gpu() -> str:
@@ -151,6 +181,68 @@ def step() -> str:
     )
 
 
+def share() -> str:
+    """How much longer a training step takes with PRIME."""
+    file = File("h200_step.json")
+    return f"{100 * (file.median('prime') / file.median('plain') - 1):.0f} %"
+
+
+def rate() -> str:
+    """Images/s of one GPU, in round numbers."""
+    return f"{round(File('h200_imagenet.json').median('prime'), -4):,.0f}"
+
+
+def agreement() -> str:
+    """How many pixels differ between CPU and GPU, with the preset imagenet at its depth of 3."""
+    found = {
+        row["dtype"]: f"{100 * row['off']['CUDA, CPU']:.1f} %"
+        for row in json.loads((RESULTS / "agreement.json").read_text())["results"]
+        if (row["preset"], row["depth"]) == ("imagenet", 3)
+    }
+    bytes_, floats = found["uint8"], found["float32"]
+    return f"{bytes_} of the pixels of uint8 images differ by more than 2/255, of float32 images {floats}"
+
+
+def epoch(method: str, name: str = "cost.json") -> dict[str, float]:
+    """The numbers of a method in a file of ``prime-dali analyze cost``."""
+    (found,) = [row for row in json.loads((RESULTS / name).read_text())["methods"] if row["method"] == method]
+    return found  # type: ignore[no-any-return]
+
+
+def cost() -> str:
+    """An epoch of CIFAR-10 with and without PRIME."""
+    seconds = {name: f"{epoch(name)['s an epoch']:.2f} s" for name in ("standard", "prime", "prime+jsd")}
+    theirs = epoch("official", "cost_official.json")["s an epoch"]
+    return (
+        f"An epoch takes {seconds['prime']} with PRIME, {seconds['standard']} without it, and {seconds['prime+jsd']} "
+        f"with PRIME and the Jensen-Shannon loss. With the authors' PRIME code it took {theirs:.2f} s in a run before."
+    )
+
+
+def cost_table() -> str:
+    """All methods, those with the authors' code from a run of its own."""
+    titles = {
+        "standard": "standard", "prime": "PRIME", "augmix": "AugMix, batched on the GPU",
+        "prime+jsd": "PRIME, three views, JSD loss", "augmix+jsd": "AugMix, three views, JSD loss",
+        "official": "authors' PRIME (an earlier run)",
+        "official+jsd": "authors' PRIME, three views, JSD loss (an earlier run)",
+    }  # fmt: skip
+    rows = []
+    for method, title in titles.items():
+        found = epoch(method, "cost_official.json" if method.startswith("official") else "cost.json")
+        rows.append([title, f"{found['s an epoch']:.2f}", f"{found['over standard']:.3f}"])
+    return table(["", "seconds per epoch", "relative to standard"], rows)
+
+
+def kernel_times() -> str:
+    """The time of each kernel."""
+    file = File("h200_imagenet.json")
+    times = {re.sub(r"prime::(\w+)_kernel.*", r"\1", one["name"]): one["us_per_image"]
+             for one in file.content["kernels"] if one["name"].startswith("prime::")}  # fmt: skip
+    what = ", ".join(f"{name.replace('_', ' ')} {time:.2f}" for name, time in times.items())
+    return f"Microseconds per image at 224 x 224 and batch 256: {what} ({file.source()})."
+
+
 PIPELINES = {
     "plain": "without PRIME",
     "native": "`native`",
@@ -199,12 +291,24 @@ def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
     names = ("imagenet", "batch", "size", "cifar", "step", "pipeline", "decoded")
     files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json"), File("h100_loop.json")]
-    return "\n".join(f"- {file.source()}" for file in files)
+    lines = [file.source() for file in [*files, File("cpu_imagenet.json"), File("cpu_cifar.json")]]
+    for name in ("cost", "cost_official"):
+        content = json.loads((RESULTS / f"{name}.json").read_text())
+        link = f"[{name}.json](../benchmarks/results/{name}.json)"
+        lines.append(f"{link}: {content['notes'][1]}; transcribed {content['transcribed']}; `{content['notes'][-1]}`")
+    return "\n".join(f"- {line}" for line in lines)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "main-table": main_table,
     "gpu": gpu,
+    "cpu": cpu,
+    "rate": rate,
+    "share": share,
+    "agreement": agreement,
+    "cost": cost,
+    "cost-table": cost_table,
+    "kernels": kernel_times,
     "step": step,
     "pipeline": pipeline,
     "loop": loop,
@@ -214,7 +318,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 def filled(text: str) -> str:
     """A page with its blocks as the files have them; KeyError for a block that nothing makes."""
-    return BLOCK.sub(lambda found: f"<!-- numbers: {found[1]} -->\n\n{BLOCKS[found[1]]()}\n\n<!-- end -->", text)
+
+    def fill(found: re.Match[str]) -> str:
+        around = "\n\n" if found[2] else ""
+        return f"<!-- numbers: {found[1]} -->{around}{BLOCKS[found[1]]()}{around}<!-- end -->"
+
+    return BLOCK.sub(fill, text)
 
 
 def stale(text: str) -> list[str]:

@@ -1,23 +1,38 @@
-"""Plots of the measurements of throughput.py."""
+"""Plots of the files in benchmarks/results, and of those of ``throughput.py --json``.
+
+::
+
+    python benchmarks/plots.py        # draws every plot in benchmarks/results again
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import significant
 
-from prime_dali._files import replacing
+from prime_dali import _plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+RESULTS = Path(__file__).parent / "results"
 RESULT_KEYS = {"name", "size", "batch", "median"}
 KERNEL_KEYS = {"name", "size", "batch", "calls", "us_per_image"}
-LABEL_LENGTH = 48  # characters of a kernel's name, which can be hundreds
+LABEL_LENGTH = 40  # characters of a kernel's name, which can be hundreds
+TITLES = {
+    "prime": "prime-dali",
+    "prime-graph": "prime-dali, CUDA graph",
+    "copy": "plain copy of the bytes",
+    "augmix": "AugMix of torchvision",
+    "trivial": "TrivialAugmentWide of torchvision",
+    "official": "authors' code",
+}
+OWN = ("prime", "prime-graph")
 
 
 def read(paths: Iterable[Path]) -> dict[str, Any]:
@@ -62,80 +77,105 @@ def title(everything: dict[str, Any]) -> str:
 def draw(everything: dict[str, Any], folder: Path) -> list[Path]:
     """Draw one picture of each kind that there are numbers for; their paths."""
     rows = [row for row in everything["results"] if row["median"] is not None]
-    figures = {
-        "throughput_batch.png": rates_by_batch(rows),
-        "throughput_size.png": pixels_by_size(rows),
+    kernels = everything["kernels"]
+    kinds: dict[str, tuple[float, Callable[[Figure], None]]] = {
+        "throughput_batch.png": (5.2, lambda figure: rates_by_batch(rows, figure)),
+        "throughput_size.png": (5.2, lambda figure: pixels_by_size(rows, figure)),
     }
-    if everything["kernels"]:
-        figures["kernels.png"] = kernel_bars(everything["kernels"])
-    for name, figure in figures.items():
-        figure.suptitle(title(everything), fontsize=10)
-        with replacing(folder / name) as temporary:
-            figure.savefig(temporary, dpi=150)
-    return [folder / name for name in figures]
+    if kernels:
+        kinds["kernels.png"] = (1.4 + 0.3 * len(kernels), lambda figure: kernel_bars(kernels, figure))
+    for name, (height, fill) in kinds.items():
+        with _plots.plot(folder / name, height) as figure:
+            fill(figure)
+            figure.suptitle(title(everything))
+    return [folder / name for name in kinds]
 
 
-def rates_by_batch(rows: list[dict[str, Any]]) -> Figure:
-    """Images/s by batch size, at the (first) image size that has the most batch sizes."""
-    sizes = [row["size"] for row in rows]
-    size = max(sizes, key=sizes.count)
-    points = [(row["name"], row["batch"], row["median"]) for row in rows if row["size"] == size]
-    figure, axes = new_figure(7, 4.8)
-    lines(axes, points)
-    axes.set(title=f"{size} x {size} pixels", xlabel="batch size (images)", ylabel="throughput (images / s)")
-    return figure
+def most(values: Sequence[Any]) -> Any:
+    """The value that occurs most often, the first of several."""
+    return max(values, key=values.count)
 
 
-def pixels_by_size(rows: list[dict[str, Any]]) -> Figure:
-    """Megapixels/s of input by image size, at the (first) batch size that has the most image sizes."""
-    batches = [row["batch"] for row in rows]
-    batch = max(batches, key=batches.count)
-    points = [
-        (row["name"], row["size"], row["median"] * row["size"] ** 2 / 1e6) for row in rows if row["batch"] == batch
-    ]
-    figure, axes = new_figure(7, 4.8)
-    lines(axes, points)
-    axes.set(title=f"batch {batch}", xlabel="side length (pixels)", ylabel="throughput (megapixels in / s)")
-    return figure
+def rates_by_batch(rows: list[dict[str, Any]], figure: Figure) -> None:
+    """Images/s by batch size, at the (first) image size that has the most batch sizes; all candidates at one batch."""
+    size = most([row["size"] for row in rows])
+    here = [row for row in rows if row["size"] == size]
+    above, below = figure.subplots(2, 1, height_ratios=(3, 2))
+    lines(above, [(row["name"], row["batch"], row["median"]) for row in here])
+    above.set(title=f"{size} x {size} pixels", xlabel="batch, images", ylabel="images per second")
+    batch = most([row["batch"] for row in here])
+    rates = {TITLES.get(row["name"], row["name"]): row["median"] for row in here if row["batch"] == batch}
+    below.set_xscale("log")
+    _plots.dots(below, list(rates), [_plots.Series("images per second", rates)], ",.0f")
+    below.set(title=f"batch {batch}, beside others (logarithmic)", xlabel="images per second")
 
 
-def kernel_bars(kernels: list[dict[str, Any]]) -> Figure:
+def pixels_by_size(rows: list[dict[str, Any]], figure: Figure) -> None:
+    """Megapixels/s of input by image size, at the (first) batch size that has the most image sizes, and the share of a
+    plain copy's rate if that was measured."""
+    batch = most([row["batch"] for row in rows])
+    here = [row for row in rows if row["batch"] == batch]
+    copies = {row["size"]: row["median"] for row in here if row["name"] == "copy"}
+    above, *below = figure.subplots(2 if copies else 1, 1, sharex=True, squeeze=False)[:, 0]
+    points = [(row["name"], row["size"], row["median"] * row["size"] ** 2 / 1e6) for row in here]
+    lines(above, points)
+    above.set(title=f"batch {batch}", ylabel="megapixels per second")
+    known = [row for row in here if row["size"] in copies]
+    shares = [(row["name"], row["size"], 100 * row["median"] / copies[row["size"]]) for row in known]
+    for axes in below:
+        lines(axes, shares)
+        axes.set(ylabel="of a plain copy's rate, %")
+    [above, *below][-1].set(xlabel="side of the square images, pixels")
+
+
+def kernel_bars(kernels: list[dict[str, Any]], figure: Figure) -> None:
     """Microseconds per image of each kernel, in the largest batch of the first size."""
     size = kernels[0]["size"]
     batch = max(kernel["batch"] for kernel in kernels if kernel["size"] == size)
     shown = [kernel for kernel in kernels if (kernel["size"], kernel["batch"]) == (size, batch)]
-    figure, axes = new_figure(9, 1.6 + 0.35 * len(shown))
+    axes = figure.subplots()
     labels = [k["name"] if len(k["name"]) <= LABEL_LENGTH else k["name"][: LABEL_LENGTH - 3] + "..." for k in shown]
-    bars = axes.barh(range(len(shown)), [k["us_per_image"] for k in shown])
-    beside = [f"{significant(k['us_per_image'])} us, calls: {k['calls']:g}" for k in shown]
-    axes.bar_label(bars, beside, padding=3, fontsize=8)
-    axes.set_yticks(range(len(shown)), labels, fontsize=8)
+    bars = axes.barh(range(len(shown)), [k["us_per_image"] for k in shown], color=_plots.COLORS[0])
+    beside = [f"{significant(k['us_per_image'])} us in {k['calls']:g} calls" for k in shown]
+    axes.bar_label(bars, beside, padding=3, fontsize=8.5)
+    axes.set_yticks(range(len(shown)), labels)
     axes.invert_yaxis()  # the first on top
-    axes.margins(x=0.25)  # room for what stands beside the bars
+    axes.margins(x=0.4)  # room for what stands beside the bars
+    axes.grid(axis="y", visible=False)
     total = significant(sum(k["us_per_image"] for k in shown))
-    axes.set(title=f"{size} x {size} pixels, batch {batch}: {total} us / image", xlabel="time (us / image)")
-    return figure
-
-
-def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of ``width`` x ``height`` inches, without windows, and its only axes."""
-    from matplotlib.figure import Figure  # here, because who draws nothing needs no matplotlib
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
+    axes.set(title=f"{size} x {size} pixels, batch {batch}: {total} us per image", xlabel="microseconds per image")
 
 
 def lines(axes: Axes, points: Sequence[tuple[str, int, float]]) -> None:
-    """A line for each name through its ``(name, x, y)``, on logarithmic axes; x has a tick at each of its values."""
-    from matplotlib.ticker import NullLocator
+    """A line for each candidate of our own through its ``(name, x, y)``, y from zero; x has a tick at each value."""
+    from matplotlib.ticker import NullLocator, StrMethodFormatter
 
-    for name in dict.fromkeys(name for name, _, _ in points):
-        own = sorted({x: y for other, x, y in points if other == name}.items())  # measured twice: the last counts
-        axes.plot(*zip(*own, strict=True), marker="o", label=name)
+    own = [point for point in points if point[0] in OWN]
+    for number, name in enumerate(dict.fromkeys(name for name, _, _ in own)):
+        values = sorted({x: y for other, x, y in own if other == name}.items())  # measured twice: the last counts
+        axes.plot(*zip(*values, strict=True), marker=_plots.MARKERS[number], color=_plots.COLORS[number],
+                  label=TITLES[name])  # fmt: skip
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    every = sorted({x for _, x, _ in points})
-    axes.set_xticks(every, [str(x) for x in every])
+    every = sorted({x for _, x, _ in own})
+    axes.set_xticks(every, [f"{x:,}" for x in every])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.grid(which="major", alpha=0.4)
-    axes.legend()
+    axes.set_ylim(0, 1.1 * max(y for _, _, y in own))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    if len(axes.lines) > 1:
+        axes.legend(loc="lower right")
+
+
+def main() -> None:
+    """Draw every plot in benchmarks/results from the files there."""
+    from prime_dali.experiments import ablation, alpha, cost, grid_tables, methods, sample_complexity, similarity_report
+
+    for module, name in ((ablation, "ablation"), (alpha, "alpha"), (methods, "cifar10/methods"),
+                         (sample_complexity, "sample_complexity")):  # fmt: skip
+        module.draw(grid_tables.read(RESULTS / f"{name}.json"), RESULTS / f"{name}.png")
+    cost.draw(json.loads((RESULTS / "cost.json").read_text())["methods"], RESULTS / "cost.png")
+    similarity_report.draw(json.loads((RESULTS / "similarity.json").read_text()), RESULTS / "similarity.png")
+    draw(read(RESULTS / f"h200_{name}.json" for name in ("imagenet", "batch", "size")), RESULTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -38,6 +38,11 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
     return f"{what}: {expected_one_of(name, known)}"
 
 
+def renamed(name: str, now: str) -> str:
+    """The message for a name of earlier versions."""
+    return f"{name}: is called {now} now"
+
+
 def one_of(argument: str, value: Any, known: Collection[str]) -> None:
     """ValueError unless ``value`` is one of these names."""
     if not isinstance(value, str) or value not in known:

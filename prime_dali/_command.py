@@ -34,7 +34,7 @@ class Renamed(argparse.Action):
     """An option of earlier versions: an error that says what it is called now (``const``)."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        parser.error(f"{'/'.join(self.option_strings)}: is called {self.const} now")
+        parser.error(_arguments.renamed("/".join(self.option_strings), str(self.const)))
 
 
 class Formatter(argparse.HelpFormatter):

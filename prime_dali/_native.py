@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _arrays
+from . import _arrays, _extras
 
 
 def require_cpu() -> None:
@@ -11,7 +11,7 @@ def require_cpu() -> None:
     if missing:
         raise ImportError(
             f"prime_dali: this processor lacks {missing}, which this build of the CPU back end needs; by default it is "
-            "compiled for x86-64-v3 (AVX2, FMA, F16C), and PRIME_DALI_MARCH at build time names another instruction set"
+            "compiled for x86-64-v3 (AVX2, FMA, F16C); on an older processor build with PRIME_DALI_MARCH=native"
         )
 
 
@@ -20,4 +20,4 @@ def require_torch(what: str) -> None:
     try:
         import torch  # noqa: F401 -- only whether it is installed
     except ImportError as error:
-        raise ImportError(f"{what} needs torch ({error}): pip install 'prime-dali[torch]'") from error
+        raise ImportError(f"{what} needs torch ({error}): {_extras.install('torch')}") from error

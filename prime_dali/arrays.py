@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arguments, _arrays, _memory, _native
+from . import _arguments, _arrays, _extras, _memory, _native
 from .config import PrimeConfig
 from .plan import Plan
 
@@ -187,8 +187,7 @@ def _cupy(argument: str) -> Any:
         import cupy
     except ImportError as error:
         raise ImportError(
-            f"{argument} is in CUDA memory and CuPy is not installed: "
-            "pip install 'prime-dali[cupy-cuda13]' (or cupy-cuda12)"
+            f"{argument} is in CUDA memory and CuPy is not installed: {_extras.install('cupy-cuda13')}"
         ) from error
     return cupy
 

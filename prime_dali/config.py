@@ -258,7 +258,7 @@ def with_new_names(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse_old_names(given: Iterable[str]) -> None:
     for name in given:
         if name in _RENAMED:
-            raise TypeError(f"{name}: is called {_RENAMED[name]} now")
+            raise TypeError(_arguments.renamed(name, _RENAMED[name]))
 
 
 _PRESETS = {

@@ -211,16 +211,25 @@ def test_pictures_from_files(tmp_path: Path) -> None:
 
 
 def test_what_the_pictures_show(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    """Our own rates on an axis from zero; the others, orders of magnitude away, beside them or as what ours are of them."""
+    from matplotlib.figure import Figure
+
     plots = script("plots")
     rows = [row for row in cuda_like()["results"] if row["median"]]
-    [axes] = plots.rates_by_batch(rows).axes
-    assert [line.get_label() for line in axes.lines] == ["prime", "copy"]
-    assert axes.lines[0].get_xydata().tolist() == [[32, 16000], [256, 64000]]
-    [axes] = plots.pixels_by_size(rows).axes
-    assert axes.lines[0].get_xydata().tolist() == [[224, 16000 * 0.224**2], [448, 8000 * 0.448**2]]
-    [axes] = plots.kernel_bars(cuda_like()["kernels"]).axes
-    assert axes.patches[0].get_width() == 9.5
-    assert "images / s" in plots.rates_by_batch(rows).axes[0].get_ylabel()
+    by_batch, by_size, bars = Figure(), Figure(), Figure()
+    plots.rates_by_batch(rows, by_batch)
+    above, below = by_batch.axes
+    assert [line.get_label() for line in above.lines] == ["prime-dali"]
+    assert above.lines[0].get_xydata().tolist() == [[32, 16000], [256, 64000]]
+    assert (above.get_ylim()[0], above.get_ylabel()) == (0, "images per second")
+    assert [label.get_text() for label in below.get_yticklabels()] == ["prime-dali", "plain copy of the bytes"]
+    assert [text.get_text() for text in below.texts] == ["16,000", "1,280,000"]
+    plots.pixels_by_size(rows, by_size)
+    above, below = by_size.axes
+    assert above.lines[0].get_xydata().tolist() == [[224, 16000 * 0.224**2], [448, 8000 * 0.448**2]]
+    assert below.lines[0].get_ydata().tolist() == [1.25, 1.25]  # of the copy, %
+    plots.kernel_bars(cuda_like()["kernels"], bars)
+    assert bars.axes[0].patches[0].get_width() == 9.5
     assert plots.title(cuda_like()) == "a card, driver 1.2; PRIME imagenet, paper mixing"
 
 

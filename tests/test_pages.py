@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -47,3 +48,37 @@ def test_a_number_changed_by_hand_is_found(pages: ModuleType, name: str) -> None
 def test_an_unknown_block(pages: ModuleType) -> None:
     with pytest.raises(KeyError, match="no-such"):
         pages.filled("<!-- numbers: no-such -->\n<!-- end -->")
+
+
+def reported_lines(name: str) -> dict[str, list[str]]:
+    """The cells of the tables of a report, by their first one."""
+    text = (ROOT / "benchmarks" / "results" / f"{name}.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return {f"{row[0]} {row[1]}" if row[1] == "measured" else row[0]: row for row in reversed(rows)}
+
+
+@pytest.mark.parametrize("name", ["ablation", "alpha", "sample_complexity", "cost", "similarity"])
+def test_plots_show_the_numbers_of_the_reports(pages: ModuleType, name: str) -> None:
+    """A file that was transcribed from a report has its numbers."""
+    content, lines = json.loads((pages.RESULTS / f"{name}.json").read_text()), reported_lines(name)
+    assert f"{name}.md" in content["transcribed"]
+    found: dict[str, list[str]] = {}
+    if name == "similarity":
+        titles = {"clean": "Clean", "augmix": "AugMix", "prime": "PRIME"}
+        for method, row in content["measured"].items():
+            title = titles.get(method, f"{titles.get(method.split('-')[0])}, no mixing")
+            found[f"{title} measured"] = [f"{1000 * row[key]:.2f}" for key in ("mean", "median", "p5", "p75")]
+    elif name == "cost":
+        for row in content["methods"]:
+            found[row["method"]] = [
+                f"{row['s an epoch']:.2f}",
+                f"{row['images/s']:,.0f}",
+                f"{row['over standard']:.3f}",
+            ]
+    else:
+        for row in content["rows"]:
+            if row["measured"]:
+                found[row["run"]] = [f"{score:.2f}" for score in row["scores"].values()]
+    assert len(found) >= 5
+    for key, cells in found.items():
+        assert set(cells) <= set(lines[key]), key

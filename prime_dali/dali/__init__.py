@@ -16,12 +16,12 @@ Complete pipelines over folders of images, and a loader that returns their batch
         ...
 """
 
+from .. import _extras
+
 try:
     import nvidia.dali  # noqa: F401 -- only whether it is installed
 except ImportError as error:
-    raise ImportError(
-        "prime_dali.dali needs NVIDIA DALI: pip install 'prime-dali[dali-cuda13]' (or dali-cuda12)"
-    ) from error
+    raise ImportError(f"prime_dali.dali needs NVIDIA DALI: {_extras.install('dali-cuda13')}") from error
 
 from .loader import Batch, Loader
 from .native import arguments, build_plugin, load_plugin, plugin_path

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _arguments
+from .. import _arguments, _extras
 from .._states import Kind, read_array
 from ..data import cifar
 from ..data.folders import classes as class_folders
@@ -245,7 +245,9 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
                 f"{clean}: expected all 1,000 class folders, which then number the classes, got {len(wnids)}"
             )
     else:
-        raise ImportError("the wnids of ImageNet: expected timm or a clean set of all classes; pip install timm")
+        raise ImportError(
+            f"the wnids of ImageNet: expected timm or a clean set of all classes; {_extras.install('train')}"
+        )
     return tuple(wnids if num_classes == 1000 else wnids[::10])
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments
+from .. import _arguments, _extras
 from .names import EXTRA_CORRUPTIONS, SEVERITIES
 
 try:
     from . import c_bar, distortions
 except ImportError as error:
     raise ImportError(
-        f"corruptions need SciPy, scikit-image, OpenCV and Pillow ({error}): pip install 'prime-dali[train]'"
+        f"corruptions need SciPy, scikit-image, OpenCV and Pillow ({error}): {_extras.install('train')}"
     ) from error
 
 Strengths = dict[str, tuple[tuple[float, ...], ...]]

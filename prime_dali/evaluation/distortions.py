@@ -24,6 +24,8 @@ from scipy.ndimage import gaussian_filter, map_coordinates, zoom
 from skimage.color import hsv2rgb, rgb2hsv
 from skimage.util import random_noise
 
+from .. import _extras
+
 Images = NDArray[np.uint8]
 Pixels = NDArray[Any]
 Rngs = Sequence[Generator]
@@ -294,7 +296,7 @@ def ice(number: int, scale: float) -> Pixels:
     """
     package = find_spec("imagecorruptions")
     if package is None or package.origin is None:
-        raise ImportError("the textures of frost come with imagecorruptions: pip install 'prime-dali[train]'")
+        raise ImportError(f"the textures of frost come with imagecorruptions: {_extras.install('train')}")
     path = Path(package.origin).parent / "frost" / _FROSTS[number]
     picture = cv2.imread(str(path))
     if picture is None:

@@ -17,8 +17,8 @@ import PIL
 import torch
 import torchvision
 
-from .. import __version__
-from .._files import replacing, write_texts
+from .. import __version__, _plots
+from .._files import write_texts
 from ..models import networks
 from . import adaptation, benchmarks, image_sets, reported, scores
 from .names import SEVERITIES
@@ -145,7 +145,7 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
     paths = write_texts(folder, texts)
     pictures = [folder / f"{name}.png" for name, content in results["sets"].items() if "scores" in content]
     for path in pictures:
-        _bars(results, path.stem, path)
+        _draw(results, path.stem, path)
     return [*paths, *pictures]
 
 
@@ -276,34 +276,23 @@ def _reported_on(name: str, dataset: str | None) -> dict[str, tuple[Mapping[str,
     return {row.method: (row.corruptions, row.mean) for row in reported.of(dataset)}
 
 
-def _bars(results: Mapping[str, Any], name: str, path: Path) -> None:
-    """Plot the measured accuracy per corruption as bars, and the paper's as markers."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def _draw(results: Mapping[str, Any], name: str, path: Path) -> None:
+    """Plot the measured accuracy by corruption, and the paper's as open markers."""
     content = results["sets"][name]
     means = content["scores"]["by_corruption"]
-    figure = Figure(figsize=(2.5 + 0.6 * len(means), 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    places = np.arange(len(means))
-    bars = axes.bar(places, [100 * mean for mean in means.values()], color="lightsteelblue", zorder=2)
-    rows = _reported_on(name, results["dataset"])
-    marks = [
-        axes.scatter(places + shift, [row.get(c, np.nan) for c in means], marker=marker, s=26, zorder=3)
-        for marker, shift, (row, _) in zip("Xsv^Do", np.linspace(-0.3, 0.3, len(rows)), rows.values(), strict=False)
+    titles = {corruption: corruption.replace("_", " ") for corruption in means}
+    series = [_plots.Series("measured", {titles[c]: 100 * mean for c, mean in means.items()})]
+    series += [
+        _plots.Series(f"{method}, reported", {titles[c]: row[c] for c in means if c in row}, reported=True)
+        for method, (row, _) in _reported_on(name, results["dataset"]).items()
     ]
-    axes.set_xticks(places, [c.replace("_", " ") for c in means], rotation=40, ha="right")
-    axes.set(ylim=(0, 100), ylabel="accuracy, %")
-    axes.grid(axis="y", alpha=0.3)
-    total = 100 * content["scores"]["corruption_accuracy"]
-    axes.set_title(f"{results['classifier']['name']} on {_heading(name, content)}: mean {total:.1f} %", fontsize=11)
-    handles: list[Any] = [bars, *marks]
-    figure.legend(
-        handles, ["measured", *(f"{method} (reported)" for method in rows)], loc="outside right upper", fontsize=8
-    )
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=130)
+    with _plots.plot(path, 1.8 + (0.26 + 0.06 * len(series)) * len(means)) as figure:
+        axes = figure.subplots()
+        _plots.dots(axes, list(titles.values()), series, ".1f" if len(series) == 1 else "")
+        total = 100 * content["scores"]["corruption_accuracy"]
+        axes.set(xlabel="accuracy, %")
+        axes.set_title(f"{results['classifier']['name']} on {_heading(name, content)}: mean {total:.1f} %")
+        _plots.legend(figure, axes, 4)
 
 
 def _heading(name: str, content: Mapping[str, Any]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from .. import _plots
+from ..evaluation.names import GROUPS
 from . import grid_file, grids
 from .grid_file import Reported, Run
-from .grid_tables import COLUMNS, Row, label
+from .grid_tables import COLUMNS, Row
 
 # Corrupted, noise, blur, weather, digital, clean of a ResNet-18 on ImageNet-100, no JSD (table 3, "orthogonality").
 _PRIMITIVES = """
@@ -65,31 +66,33 @@ def notes(rows: Sequence[Row]) -> list[str]:
     return []
 
 
-def draw(rows: Sequence[Row], figure: Any) -> None:
-    """Plot a bar per run, with markers for clean images and the groups, and the paper's numbers as crosses."""
-    names = list(dict.fromkeys(row.run for row in rows))
-    figure.set_size_inches(8.5, 1.6 + 0.36 * len(names))
-    axes = figure.subplots()
-    measured = [row for row in rows if row.measured and row.scores]
-    places = np.array([names.index(row.run) for row in measured])
-    bars = axes.barh(
-        places, [row.scores.get("corrupted", np.nan) for row in measured], color="lightsteelblue", zorder=2
-    )
-    handles: list[Any] = [bars]
-    for column, marker in zip((c for c in COLUMNS if c != "corrupted"), "o^sDv", strict=True):
-        values = [row.scores.get(column, np.nan) for row in measured]
-        handles.append(axes.scatter(values, places, marker=marker, s=22, zorder=3))
-    crosses = [row for row in rows if not row.measured]
-    words = ["corrupted", *(c for c in COLUMNS if c != "corrupted")]
-    for dataset in dict.fromkeys(row.dataset for row in crosses):
-        own = [row for row in crosses if row.dataset == dataset]
-        at = [names.index(row.run) for row in own]
-        handles.append(axes.scatter([row.scores["corrupted"] for row in own], at, marker="x", s=36, zorder=4))
-        words.append(f"corrupted, reported\non {dataset}")
-    axes.set_yticks(range(len(names)), [label(next(r for r in rows if r.run == name)) for name in names])
-    axes.set(ylim=(len(names) - 0.4, -0.6), xlim=(0, 100), xlabel="accuracy, %")
-    axes.grid(axis="x", alpha=0.3)
-    figure.legend(handles, words, loc="outside right upper", fontsize=8)
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Plot what was measured: clean accuracy, corruption accuracy, and that of each group of corruptions, by run."""
+    own = [row for row in rows if row.measured and row.scores]
+    names = [_title(row) for row in own]
+
+    def series(column: str, label: str) -> _plots.Series:
+        return _plots.Series(
+            label,
+            {_title(row): row.scores[column] for row in own if column in row.scores},
+            {_title(row): row.spread[column] for row in own if column in row.spread},
+        )
+
+    with _plots.plot(path, 1.8 + 0.34 * len(names)) as figure:
+        panels = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 1.5))
+        for axes, column, title in zip(panels, COLUMNS, ("clean", "corruptions"), strict=False):
+            _plots.dots(axes, names, [series(column, title)], ".1f")
+            axes.set(title=title, xlabel="accuracy, %")
+        _plots.dots(panels[2], names, [series(group, group) for group in GROUPS])
+        panels[2].set(title="by group of corruptions", xlabel="accuracy, %")
+        figure.suptitle(f"{own[0].dataset}, measured")
+        _plots.legend(figure, panels[2], len(GROUPS))
+
+
+def _title(row: Row) -> str:
+    name = {"none": "no primitive", "jsd": "all, JSD loss", "mixing=none": "all, no mixing"}.get(row.run, row.run)
+    words = name.replace("+", " + ").replace("=", " ") if "," not in name else name
+    return words if row.state in ("", "finished") else f"{words} ({row.state})"
 
 
 ANALYSIS = grids.Analysis(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import _arguments
+from .. import _arguments, _plots
 from . import grids
 from .grid_file import Run, check_names
-from .grid_tables import Row
+from .grid_tables import COLUMNS, Row
 
 # Start, end and number of the paper's values, log-spaced, and the optimum that it finds (section "Robustness vs.
 # accuracy trade-off": ResNet-18, no JSD, 30 epochs).
@@ -69,29 +70,36 @@ def notes(rows: Sequence[Row]) -> list[str]:
     return out
 
 
-def draw(rows: Sequence[Row], figure: Any) -> None:
+def draw(rows: Sequence[Row], path: Path) -> None:
     """Plot clean accuracy above corruption accuracy, by alpha, with the reported optimum as a line."""
-    figure.set_size_inches(6.5, 5.5)
-    panels = figure.subplots(2, 1, sharex=True)
     done = sorted((row for row in rows if row.x is not None and row.scores), key=lambda row: row.x or 0)
-    for axes, column, color in zip(panels, ("clean", "corrupted"), ("tab:blue", "tab:orange"), strict=True):
-        points = [(row.x, row.scores[column]) for row in done if column in row.scores]
-        axes.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=4, color=color)
-        axes.set(ylabel=f"{column} accuracy, %")
-        axes.grid(alpha=0.3)
-        best = BEST.get(rows[0].dataset)
+    best = BEST.get(rows[0].dataset)
+    with _plots.plot(path, 4.8) as figure:
+        panels = figure.subplots(2, 1, sharex=True)
+        for number, (axes, column, title) in enumerate(zip(panels, COLUMNS, ("clean", "corruption"), strict=False)):
+            own = [row for row in done if column in row.scores]
+            axes.errorbar(
+                [row.x for row in own], [row.scores[column] for row in own], color=_plots.COLORS[number],
+                yerr=[row.spread.get(column, 0) for row in own] if any(row.spread for row in own) else None,
+                marker=_plots.MARKERS[number],
+            )  # fmt: skip
+            axes.set(ylabel=f"{title} accuracy, %")
+            if best is not None:
+                label = "optimum of corruption accuracy, reported"
+                axes.axvline(best, color="gray", linestyle="--", linewidth=1.2, label=label)
+        # Near 0 linear, because alpha = 0, standard training, is worth showing too.
+        if any(row.x == 0 for row in done):
+            panels[1].set_xscale("symlog", linthresh=min((row.x for row in done if row.x), default=1.0))
+        else:
+            panels[1].set_xscale("log")
+        values = [row.x for row in done if row.x is not None]
+        if len(values) <= 12:
+            panels[1].set_xticks(values, [f"{value:g}" for value in values], minor=False)
+            panels[1].minorticks_off()
+        panels[1].set(xlabel="alpha, which scales every amplitude")
         if best is not None:
-            axes.axvline(best, color="gray", linestyle="--", label="reported optimum of corruption accuracy")
-    # Near 0 linear, because alpha = 0, standard training, is worth showing too.
-    least = min((row.x for row in done if row.x), default=1.0)
-    if any(row.x == 0 for row in done):
-        panels[1].set_xscale("symlog", linthresh=least)
-    else:
-        panels[1].set_xscale("log")
-    panels[1].set(xlabel="alpha, the scale of every amplitude")
-    if best is not None:
-        panels[1].legend(fontsize=8)
-    panels[0].set_title(f"{rows[0].dataset}, measured", fontsize=10)
+            _plots.legend(figure, panels[1])
+        panels[0].set_title(f"{rows[0].dataset}, measured")
 
 
 ANALYSIS = grids.Analysis(

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from .. import __version__, _arguments, _devices, _progress
-from .._files import replacing, write_texts
+from .. import __version__, _arguments, _devices, _plots, _progress
+from .._files import write_texts
 from ..evaluation import report, reported
 from ..training.config import TrainConfig
 from ..training.ranks import Ranks
@@ -41,6 +41,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "official": {"method": "augmix", "jsd": False},
     "official+jsd": {"method": "augmix", "jsd": True},
 }
+_TITLES = {
+    "standard": "standard training", "augmix": "AugMix", "prime": "PRIME", "augmix+jsd": "AugMix, JSD loss",
+    "prime+jsd": "PRIME, JSD loss", "official": "authors' PRIME", "official+jsd": "authors' PRIME, JSD loss",
+}  # fmt: skip
 _NOTES = {
     "standard": "crops, flips, normalization",
     "augmix": "this package's AugMix, in batches on the device; the published one works image by image on the CPU",
@@ -251,7 +255,7 @@ def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
 def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Path]:
     """Write ``cost.md``, ``cost.csv``, ``cost.json`` and ``cost.png``; their paths."""
     numbers = rows(costs)
-    content = {
+    content: dict[str, Any] = {
         "format": "prime-dali-cost", "version": 1, "notes": list(facts),
         "methods": [{**asdict(cost), **numbers[cost.method]} for cost in costs],
     }  # fmt: skip
@@ -262,29 +266,27 @@ def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Pat
     texts = {"md": markdown(facts, costs), "csv": out.getvalue(), "json": json.dumps(content, indent=1) + "\n"}
     paths = write_texts(folder, {f"cost.{suffix}": text for suffix, text in texts.items()})
     if any(own["over standard"] for own in numbers.values()):
-        paths.append(_picture(folder / "cost.png", numbers))
+        paths.append(folder / "cost.png")
+        draw(content["methods"], paths[-1])
     return paths
 
 
-def _picture(path: Path, numbers: Mapping[str, Mapping[str, float | None]]) -> Path:
-    """Plot the time relative to standard training as bars, and the paper's numbers as crosses."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def draw(methods: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Plot the time of an epoch relative to standard training, with the rounds' range as error bars.
 
-    done = {method: ratio for method, own in numbers.items() if (ratio := own["over standard"]) is not None}
-    figure = Figure(figsize=(6.5, 1.4 + 0.4 * len(done)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    bars = axes.barh(range(len(done)), list(done.values()), color="lightsteelblue", zorder=2)
-    axes.bar_label(bars, fmt="%.2f", label_type="center", fontsize=9)
-    known = [(REPORTED[method], place) for place, method in enumerate(done) if method in REPORTED]
-    if known:
-        axes.scatter(*zip(*known, strict=True), marker="x", color="black", zorder=3, label="reported on ImageNet-100")
-        axes.legend(fontsize=8)
-    axes.set_yticks(range(len(done)), list(done))
-    axes.invert_yaxis()  # the first on top
-    axes.set(xlabel="time of a training epoch, relative to standard training")
-    axes.grid(axis="x", alpha=0.3)
-    with replacing(path) as aside:
-        figure.savefig(aside, dpi=130)
-    return path
+    Args:
+        methods: As in ``cost.json``.
+        path: The PNG to write.
+    """
+    done = [row for row in methods if row["over standard"] is not None]
+    base = next(row["s an epoch"] for row in done if row["method"] == "standard")
+    names = {row["method"]: _TITLES[row["method"]] for row in done}
+    values = {names[row["method"]]: row["over standard"] for row in done}
+    ranges = {
+        names[row["method"]]: ((row["s an epoch"] - row["least"]) / base, (row["most"] - row["s an epoch"]) / base)
+        for row in done
+    }
+    with _plots.plot(path, 1.1 + 0.34 * len(done)) as figure:
+        axes = figure.subplots()
+        _plots.dots(axes, list(values), [_plots.Series("measured", values, ranges)], ".3f")
+        axes.set(xlabel="time of a training epoch over standard training (bars: range of the rounds)")

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import _devices
-from .._files import replacing, write_texts
+from .. import _devices, _plots
+from .._files import write_texts
 from .._progress import facts, over
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
@@ -209,34 +209,29 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
                 writer.writerow([name, image["image"], image["class"], label, *point])
     texts = {"embedding.json": json.dumps(results, indent=1) + "\n", "embedding.csv": rows.getvalue()}
     paths = write_texts(folder, texts)
-    with replacing(folder / "embedding.png") as temporary:
-        _picture(results, temporary)
+    _draw(results, folder / "embedding.png")
     return [*paths, folder / "embedding.png"]
 
 
-def _picture(results: Mapping[str, Any], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def _draw(results: Mapping[str, Any], path: Path) -> None:
     methods, network = results["methods"], results["backbone"]
-    figure = Figure(figsize=(1.5 + 4 * len(methods), 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(methods), squeeze=False, sharex=True, sharey=True)[0]
-    for axes, (name, content) in zip(panels, methods.items(), strict=True):
-        for number, (clean, points) in enumerate(zip(content["clean"], content["samples"], strict=True)):
-            axes.scatter(*np.transpose(points), s=9, alpha=0.6, color=f"C{number}")
-            axes.scatter(*clean, s=130, marker="*", color=f"C{number}", edgecolor="black", zorder=3)
-        axes.set_title(f"{METHODS[name]}\ntotal variance {content['total_variance']:.3g}", fontsize=10)
-        axes.set_xlabel(f"component 1 ({100 * content['shares'][0]:.0f} % of the variance)")
-        axes.set_ylabel(f"component 2 ({100 * content['shares'][1]:.0f} %)")
-        axes.grid(alpha=0.3)
-        axes.set_aspect("equal", adjustable="box")
-    for number, image in enumerate(results["images"]):
-        panels[0].scatter([], [], color=f"C{number}", label=image["class"] or Path(image["image"]).stem)
-    panels[0].scatter([], [], marker="*", s=130, color="white", edgecolor="black", label="clean image")
-    figure.legend(loc="outside right upper", fontsize=8)
-    figure.suptitle(f"{network['name']}, {network['layer']}, {network['width']} wide", fontsize=11)
-    figure.savefig(path, dpi=130)
+    with _plots.plot(path, 4.6, max(_plots.WIDTH, 3.5 * len(methods))) as figure:
+        panels = figure.subplots(1, len(methods), squeeze=False, sharex=True, sharey=True)[0]
+        for axes, (name, content) in zip(panels, methods.items(), strict=True):
+            for number, (clean, points) in enumerate(zip(content["clean"], content["samples"], strict=True)):
+                color = _plots.COLORS[number % len(_plots.COLORS)]
+                axes.scatter(*np.transpose(points), s=9, alpha=0.6, color=color)
+                axes.scatter(*clean, s=130, marker="*", color=color, edgecolor="black", zorder=3)
+            axes.set_title(f"{METHODS[name]}\ntotal variance {content['total_variance']:.3g}")
+            axes.set_xlabel(f"component 1 ({100 * content['shares'][0]:.0f} % of the variance)")
+            axes.set_ylabel(f"component 2 ({100 * content['shares'][1]:.0f} %)")
+            axes.set_aspect("equal", adjustable="box")
+        for number, image in enumerate(results["images"]):
+            label = image["class"] or Path(image["image"]).stem
+            panels[0].scatter([], [], color=_plots.COLORS[number % len(_plots.COLORS)], label=label)
+        panels[0].scatter([], [], marker="*", s=130, color="white", edgecolor="black", label="clean image")
+        _plots.legend(figure, panels[0], 4)
+        figure.suptitle(f"{network['name']}, {network['layer']}, {network['width']} wide")
 
 
 def _percent(shares: Sequence[float]) -> str:

@@ -190,7 +190,7 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     for run in grid.runs:
         grid.config(run)
     for old in _RENAMED.keys() & grid.evaluate.keys():
-        raise ValueError(f"evaluate: {old}: is called {_RENAMED[old]} now")
+        raise ValueError(f"evaluate: {_arguments.renamed(old, _RENAMED[old])}")
     check_names("evaluate", grid.evaluate, EVALUATION)
     if not {"cifar-c", "imagenet-c"} & grid.evaluate.keys():
         raise ValueError("evaluate: expected a benchmark, cifar-c or imagenet-c, got none (--evaluate cifar-c=DIR)")

@@ -8,21 +8,18 @@ import json
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
-from .._files import replacing, write_texts
+from .._files import write_texts
 from ..evaluation import report, reported
 from ..evaluation.names import GROUPS
 from . import grid_file
 from .grid_file import Grid, Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BAR = "C-bar"
 COLUMNS = ("clean", "corrupted", *GROUPS)
@@ -250,14 +247,6 @@ def _csv(table: Sequence[Row]) -> str:
     return out.getvalue()
 
 
-def picture(path: Path, table: Sequence[Row], draw: Callable[[Sequence[Row], Figure], None]) -> Path:
-    """Plot the rows, write the plot and return its path."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained")
-    FigureCanvasAgg(figure)
-    draw(table, figure)
-    with replacing(path) as aside:
-        figure.savefig(aside, dpi=130)
-    return path
+def read(path: Path) -> list[Row]:
+    """The rows of a ``NAME.json`` that :func:`write` has written, without the content of the runs' files."""
+    return [Row(**row) for row in json.loads(path.read_text())["rows"]]

@@ -51,8 +51,8 @@ class Analysis:
     """The runs, from the base settings and the content of the grid file."""
     notes: Callable[[Sequence[grid_tables.Row]], list[str]]
     """The paper's statements besides numbers of single runs, and their measured counterparts."""
-    draw: Callable[[Sequence[grid_tables.Row], Any], None]
-    """Plots the rows in a matplotlib figure."""
+    draw: Callable[[Sequence[grid_tables.Row], Path], None]
+    """Plots the rows."""
     tables: Callable[[Sequence[grid_tables.Row]], list[str]] = lambda rows: []
     """More tables, in Markdown."""
 
@@ -312,6 +312,7 @@ def collect(analysis: Analysis, grid: Grid) -> None:
     print(text)
     paths = grid_tables.write(grid.out, analysis.name, facts, rows, text)
     if any(row.measured and row.scores for row in rows):
-        paths.append(grid_tables.picture(grid.out / f"{analysis.name}.png", rows, analysis.draw))
+        paths.append(grid.out / f"{analysis.name}.png")
+        analysis.draw(rows, paths[-1])
     for path in paths:
         print(f"wrote {path}")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from .. import _plots
 from ..evaluation import report, reported
 from ..evaluation.names import CORRUPTIONS, SEVERITIES
 from . import grid_file, grids
 from .grid_file import Reported, Run
-from .grid_tables import DATASETS, Row, cell, label, mean_and_spread
+from .grid_tables import BAR, DATASETS, Row, cell, label, mean_and_spread
 
 METHODS: dict[str, dict[str, Any]] = {
     "standard": {"method": "standard", "jsd": False},
@@ -94,22 +94,25 @@ def _reported(row: Row, key: str) -> list[dict[str, float]]:
     return [{str(name): number for name, number in one.items()} for one in numbers]
 
 
-def draw(rows: Sequence[Row], figure: Any) -> None:
-    """Plot corruption accuracy by clean accuracy, with error bars over seeds and crosses for reported numbers."""
-    figure.set_size_inches(7, 5)
-    axes = figure.subplots()
-    for number, name in enumerate(dict.fromkeys(row.run for row in rows)):
-        color = f"C{number}"
-        for row in (row for row in rows if row.run == name and {"clean", "corrupted"} <= row.scores.keys()):
-            x, y = row.scores["clean"], row.scores["corrupted"]
-            if not row.measured:
-                axes.plot(x, y, "x", color=color, label=f"{name}, reported")
-                continue
-            error = [row.spread.get(column, np.nan) for column in ("clean", "corrupted")]
-            axes.errorbar(x, y, xerr=error[0], yerr=error[1], fmt="o", color=color, capsize=2, label=name)
-    axes.set(xlabel="clean accuracy, %", ylabel="corruption accuracy, %", title=rows[0].dataset)
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", fontsize=8)
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Plot accuracies by method, with error bars over seeds and open markers for reported numbers."""
+    titles = {"clean": "clean", "corrupted": "corruptions", BAR: "C-bar"}
+    titles = {column: title for column, title in titles.items() if any(column in row.scores for row in rows)}
+    full = {folder(name): name for name in METHODS}
+    names = [full.get(run, run) for run in dict.fromkeys(row.run for row in rows)]
+    with _plots.plot(path, 1.6 + 0.38 * len(names)) as figure:
+        panels = figure.subplots(1, len(titles), sharey=True, squeeze=False)[0]
+        for axes, (column, title) in zip(panels, titles.items(), strict=True):
+            known = [(full.get(row.run, row.run), row) for row in rows if column in row.scores]
+            measured = {name: row.scores[column] for name, row in known if row.measured}
+            spread = {name: row.spread[column] for name, row in known if row.measured and column in row.spread}
+            theirs = {name: row.scores[column] for name, row in known if not row.measured}
+            series = [_plots.Series("measured (bars: standard deviation over seeds)", measured, spread),
+                      _plots.Series(f"reported, {reported.SOURCE}", theirs, reported=True)]  # fmt: skip
+            _plots.dots(axes, names, series, ".2f")
+            axes.set(title=title, xlabel="accuracy, %")
+        figure.suptitle(rows[0].dataset)
+        _plots.legend(figure, panels[0])
 
 
 ANALYSIS = grids.Analysis(

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .. import _arguments
+from .. import _arguments, _plots
 from .._states import Kind
 from . import grids
 from .grid_file import Reported, Run
-from .grid_tables import Row
+from .grid_tables import COLUMNS, Row
 
 FRESH = "fresh"
 
@@ -70,25 +68,29 @@ def notes(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def draw(rows: Sequence[Row], figure: Any) -> None:
-    """Plot corruption accuracy by k, with online augmentation as dashed lines, and the paper's numbers beside it."""
-    figure.set_size_inches(6.5, 4.2)
-    axes = figure.subplots()
-    dataset = rows[0].dataset
-    kinds = ((True, "measured", "tab:blue", "o-"), (False, f"reported on {dataset}", "gray", "x:"))
-    every = [row.x for row in rows if row.x is not None]
-    for measured, words, color, style in kinds:
-        own = [row for row in rows if row.measured == measured and row.dataset == dataset and "corrupted" in row.scores]
-        points = sorted((row.x, row.scores["corrupted"]) for row in own if row.x is not None)
-        if points:
-            axes.plot(*np.transpose(points), style, color=color, label=words)
-        for row in own:
-            if row.run == FRESH:
-                axes.axhline(row.scores["corrupted"], color=color, linestyle="--", label=f"online, {words}")
-    axes.set_xticks(sorted(set(every)))
-    axes.set(xlabel="k, offline copies per training image", ylabel="corruption accuracy, %")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Plot what was measured: clean and corruption accuracy by k, with online augmentation as a dashed line."""
+    done = [row for row in rows if row.measured and row.scores]
+    offline = sorted((row for row in done if row.x is not None), key=lambda row: row.x or 0)
+    with _plots.plot(path, 4.8) as figure:
+        panels = figure.subplots(2, 1, sharex=True)
+        for axes, column, title in zip(panels, COLUMNS, ("clean", "corruption"), strict=False):
+            own = [row for row in offline if column in row.scores]
+            axes.errorbar(
+                [row.x for row in own], [row.scores[column] for row in own], color=_plots.COLORS[0], marker="o",
+                yerr=[row.spread.get(column, 0) for row in own] if any(row.spread for row in own) else None,
+                label="offline: k copies of each image, and the clean image",
+            )  # fmt: skip
+            for row in (row for row in done if row.run == FRESH and column in row.scores):
+                value, spread = row.scores[column], row.spread.get(column, 0)
+                label = "online: new draws in every epoch"
+                axes.axhline(value, color=_plots.COLORS[1], linestyle="--", label=label)
+                axes.axhspan(value - spread, value + spread, color=_plots.COLORS[1], alpha=0.15, linewidth=0)
+            axes.set(ylabel=f"{title} accuracy, %")
+        panels[1].set_xticks([row.x for row in offline if row.x is not None])
+        panels[1].set(xlabel="k, offline copies of each training image")
+        panels[0].set_title(f"{rows[0].dataset}, measured")
+        _plots.legend(figure, panels[1])
 
 
 ANALYSIS = grids.Analysis(

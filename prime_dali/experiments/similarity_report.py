@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import replacing, write_texts
+from .. import _plots
+from .._files import write_texts
 from ..evaluation import report
 from ..evaluation.reported import SOURCE
 from .samples import AUGMENTATIONS
 
 CLEAN = "clean"
 METHODS = {CLEAN: "Clean", **AUGMENTATIONS}
+_TITLES = {
+    CLEAN: "no augmentation", "augmix-no-mix": "AugMix without mixing", "prime-no-mix": "PRIME without mixing",
+    "augmix": "AugMix", "prime": "PRIME",
+}  # fmt: skip
 PERCENTILES = (5, 10, 25, 50, 75)
 _STATISTICS = ("mean", "median", *(f"p{q}" for q in PERCENTILES))
 
@@ -72,8 +77,7 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
         "results.md": markdown(results) + "\n",
     }
     paths = write_texts(folder, texts)
-    with replacing(folder / "results.png") as temporary:
-        _picture(results, temporary)
+    draw(results, folder / "results.png")
     return [*paths, folder / "results.png"]
 
 
@@ -126,35 +130,25 @@ def _thousandths(row: Mapping[str, float]) -> list[str]:
     return [f"{1000 * row[key]:.2f}" for key in _STATISTICS]
 
 
-def _picture(results: Mapping[str, Any], path: Path) -> None:
-    """Percentiles, measured and reported, and means by corruption."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    measured, names = results["measured"], results["corruptions"]
-    figure = Figure(figsize=(7 + 0.45 * len(names), 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=(4.5, 1.5 + 0.45 * len(names)))
-    for place, (method, content) in enumerate(measured.items()):
-        number = list(METHODS).index(method)
-        color, shift = f"C{number}", 0.13 * (place - (len(measured) - 1) / 2)
-        left.plot(PERCENTILES, [content[f"p{q}"] for q in PERCENTILES], "o-", color=color, label=METHODS[method])
-        row = results["reported"]["methods"][method]
-        left.plot(PERCENTILES, [row[f"p{q}"] for q in PERCENTILES], "x:", color=color, alpha=0.7)
-        means = [content["by_corruption"][name]["mean"] for name in names]
-        right.plot(np.arange(len(names)) + shift, means, "o", color=color)
-    left.plot([], [], "x:", color="gray", label="reported")
-    for axes in (left, right):
-        axes.set_yscale("log")
-        axes.grid(alpha=0.3)
-    left.set(xlabel="percentile, %", ylabel="minimum cosine distance", xticks=PERCENTILES)
-    left.set_title("over images and corruptions", fontsize=10)
-    right.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=40, ha="right")
-    right.set_title("means by corruption, measured", fontsize=10)
+def draw(results: Mapping[str, Any], path: Path) -> None:
+    """Plot percentiles and means by corruption, both of what was measured."""
+    measured, corruptions = results["measured"], results["corruptions"]
+    titles = [name.replace("_", " ") for name in corruptions]
     network = results["backbone"]
-    figure.suptitle(
-        f"{network['name']}, {network['layer']}, {network['width']} wide; {len(results['images'])} images, "
-        f"{results['samples']} samples", fontsize=11,
-    )  # fmt: skip
-    figure.legend(loc="outside right upper", fontsize=8)
-    figure.savefig(path, dpi=130)
+    with _plots.plot(path, 4.4 + 0.34 * len(corruptions)) as figure:
+        above, below = figure.subplots(2, 1, height_ratios=(3, 0.34 * len(corruptions)))
+        for number, (method, content) in enumerate(measured.items()):
+            style = {"color": _plots.COLORS[number], "marker": _plots.MARKERS[number], "label": _TITLES[method]}
+            above.plot(PERCENTILES, [content[f"p{q}"] for q in PERCENTILES], **style)
+        above.set(xlabel="percentile over images and corruptions, %", ylabel="minimum cosine distance")
+        above.set_xticks(PERCENTILES)
+        series = [
+            _plots.Series(_TITLES[method], {
+                title: content["by_corruption"][name]["mean"] for name, title in zip(corruptions, titles, strict=True)
+            })
+            for method, content in measured.items()
+        ]  # fmt: skip
+        _plots.dots(below, titles, series)
+        below.set(xlabel="minimum cosine distance, mean by corruption", xlim=(0, None))
+        figure.suptitle(f"measured by {network['name']}, {network['layer']}, {results['samples']} samples per image")
+        _plots.legend(figure, above)

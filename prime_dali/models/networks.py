@@ -13,7 +13,7 @@ import torch
 import torchvision
 from torch import nn
 
-from .. import _arguments
+from .. import _arguments, _extras
 from .._states import Kind
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 
@@ -44,8 +44,9 @@ class Classifier:
     classes: tuple[str, ...] | None = None
     """Class names of the logits, in order: those of the class folders (WordNet IDs for ImageNet). None: unknown."""
     mean: tuple[float, float, float] = IMAGENET_STATISTICS[0]
-    std: tuple[float, float, float] = IMAGENET_STATISTICS[1]
     """Images are normalized to ``(x - mean) / std``, per channel, x in [0, 1]."""
+    std: tuple[float, float, float] = IMAGENET_STATISTICS[1]
+    """See ``mean``."""
     size: int = 224
     """Side length of the images in pixels."""
     resize: int | None = 256
@@ -326,7 +327,7 @@ def _torchvision_names() -> list[str]:
 
 def _timm() -> Any:
     if importlib.util.find_spec("timm") is None:
-        raise ImportError("timm: expected for this network, got no such package; pip install timm")
+        raise ImportError(f"timm: expected for this network, got no such package; {_extras.install('train')}")
     import timm
 
     return timm

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _devices
+from .. import _devices, _extras
 from .._files import Report
 from .._progress import facts, phase
 from ..config import PrimeConfig
@@ -41,7 +41,7 @@ def shipped_photos() -> list[Path]:
         if spec is not None and spec.origin is not None:
             found += [path for name in names if (path := Path(spec.origin).parent / name).exists()]
     if not found:
-        raise ImportError("no photographs to show: pip install 'prime-dali[demo]' (scikit-image, scikit-learn)")
+        raise ImportError(f"no photographs to show: {_extras.install('demo')} (scikit-image, scikit-learn)")
     return found
 
 
