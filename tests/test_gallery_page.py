@@ -176,6 +176,7 @@ def filters(browser: Any) -> None:
 def comparison(browser: Any) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.wait import WebDriverWait
 
     dialog = browser.find_element("tag name", "dialog")
     title, words, slider, after = (
@@ -225,7 +226,7 @@ def comparison(browser: Any) -> None:
     assert title.text == "Cats/a.png, PRIME, sample 1"
     press(Keys.ESCAPE)
     assert not dialog.is_displayed()
-    assert browser.switch_to.active_element == tiles[-1]
+    WebDriverWait(browser, 5).until(lambda _: browser.switch_to.active_element == tiles[-1])
     tiles[2].click()
     assert title.text == f"{ODD_NAME}, PRIME, sample 2"
     dialog.find_element("css selector", "[data-do=next]").click()
