@@ -200,6 +200,7 @@ def comparison(browser: Any) -> None:
     assert "%" in words.text
     assert "(" in words.text
     assert after.size["width"] > 5 * tiles[1].size["width"] / 2
+    assert browser.execute_script("return getComputedStyle(arguments[0]).imageRendering", after) == "pixelated"
     assert uncovered() == 50
     press(Keys.ARROW_UP)
     assert uncovered() == 60

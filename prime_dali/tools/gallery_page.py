@@ -43,12 +43,11 @@ def save(
     height, width = next(iter(photos.values())).shape[:2]
     before, after = _frame(config, seed, (height, width)).split(_MARK)
     numbered = [Photo(name, image, index) for index, (name, image) in enumerate(photos.items())]
-    small = ' class="small"' if max(height, width) <= _SMALL else ""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", errors="replace") as file:
         file.write(before)
         for photo in progress(numbered):
             name = escape(photo.name)
-            file.write(f'<article{small} data-name="{name}"><h2>{name.replace("/", "/<wbr>")}</h2><div class="rows">\n')
+            file.write(f'<article data-name="{name}"><h2>{name.replace("/", "/<wbr>")}</h2><div class="rows">\n')
             file.writelines(_strips(photo, config, seed, whole=photo.number < details))
             file.write("</div></article>\n")
         file.write(after)
@@ -56,14 +55,14 @@ def save(
 
 def _frame(config: PrimeConfig, seed: int, size: tuple[int, int]) -> str:
     """The page without its photographs."""
-    folder = resources.files(__package__) / "page"
+    folder = resources.files(__package__)
     own = {kind: (folder / f"gallery.{kind}").read_text("utf-8") for kind in ("html", "css", "js")}
     about = f"{gallery_words.about(config, seed)}, images of {size[1]} × {size[0]} pixels, prime-dali {__version__}"
     legend = gallery_words.legend(config.primitives, mixed=True)
     percent = [gallery.percent(fraction) for fraction in gallery.FRACTIONS]
     alphas = [f"alpha {alpha:g}" for alpha in sorted({*gallery.ALPHAS, config.alpha})]
     return Template(own["html"]).substitute(
-        style=own["css"], script=own["js"], about=escape(about),
+        size="small" if max(size) <= _SMALL else "", style=own["css"], script=own["js"], about=escape(about),
         legend="".join(f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>" for word, text in legend),
         primitives=_options([_MIXED, *config.primitives]),
         strengths=f'<optgroup label="of a primitive\'s largest amplitude">{_options(percent)}</optgroup>'
