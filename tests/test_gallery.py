@@ -46,7 +46,7 @@ def test_figures(
     assert len(tops) == rows
     for top in tops:  # every image fills its cell, enlarged without a change, and between images there is paper
         across = pixels[top : top + CELL, GAP:].reshape(CELL, columns, CELL + GAP, 3)
-        assert (across[:, :, CELL:] == 255).all()
+        assert (across[:, :, CELL + 1 : -1] == 255).all()  # beside thin frames
         images = across[:, :, :CELL]
         assert np.array_equal(images[::5, :, ::5].repeat(5, 0).repeat(5, 2), images)
         assert all((images[:, i] != images[:, 0]).any() for i in range(1, columns))
@@ -77,7 +77,7 @@ def test_words_of_a_figure(photos: Path, tmp_path: Path, monkeypatch: pytest.Mon
     captions = [text for font, text in written if font == "caption"]
     assert captions[0].replace("\n   ", "") == "long_" * 9 + ".png"
     assert captions[7] == "b.png"
-    assert re.fullmatch(r"σ \d\.\d\d", captions[1])
+    assert re.fullmatch(r"deviation σ \d\.\d\d", captions[1])
     assert re.fullmatch(r"cutoff \d+\nshift \d\.\d px", captions[2])
     assert re.fullmatch(r"variance T \S+\nfrequencies f 1–7", captions[3])
     assert re.match(r"(\d+|<1) % clean\n(\d+|<1) % (spectral|spatial|color|identity)", captions[4])
@@ -156,8 +156,8 @@ def test_cells_show_what_they_say() -> None:
         "50 %",
         "100 %",
     ]
-    assert words["spectral"] == [f"σ {4 * f:.2f}" for f in fractions]
-    assert words["noise"] == [f"σ {0.2 * f:.2f}" for f in fractions]
+    assert words["spectral"] == [f"deviation σ {4 * f:.2f}" for f in fractions]
+    assert words["noise"] == [f"deviation σ {0.2 * f:.2f}" for f in fractions]
     assert words["color"] == [f"variance T {0.01 * f**2:.2g}\nfrequencies f 1–10" for f in fractions]
     # At cut 5 the largest T is 4 / (pi^3 25 ln 5) = 0.003206; the typical shift 32 sqrt(pi T ln 5) / 2 = 2.037 pixels.
     assert words["spatial"] == [f"cutoff 5\nshift {2.037 * f:.1f} px" for f in fractions]
@@ -200,12 +200,12 @@ def test_captions_in_words() -> None:
     first, second, third = (gallery_words.drawn(plan, row) for row in range(3))
     assert first.short == "20 % clean\n30 % noise → color\n50 % spatial"
     assert first.whole == (
-        "20 % clean\n30 % noise (σ 0.25) → color (variance T 0.25, frequencies f 2–9)\n50 % spatial (cutoff 20, shift 0.2 px)"
+        "20 % clean\n30 % noise (deviation σ 0.25) → color (variance T 0.25, frequencies f 2–9)\n50 % spatial (cutoff 20, shift 0.2 px)"
     )
     assert second.whole == "100 % color (variance T 0.25, frequency f 4)\n<1 % identity"
     assert third.short == "spectral\n0 % identity"
     alone = prime_dali.Plan.build([[[("spectral", 2)]], [[]]], size=32)
-    assert gallery_words.drawn(alone, 0) == ("σ 2.00", "spectral (σ 2.00)")
+    assert gallery_words.drawn(alone, 0) == ("deviation σ 2.00", "spectral (deviation σ 2.00)")
     assert gallery_words.drawn(alone, 1) == ("identity", "identity")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".jpg", ".jpeg")
 _CELL = (160, 480)  # pixels: smaller images are enlarged by a whole number, larger ones are reduced
 _MARK = f"prime-dali gallery {__version__}"  # in the file
-_INK, _SOFT, _PAPER = "#1b1b1f", "#5c5f66", "#ffffff"
+_INK, _SOFT, _FRAME, _PAPER = "#1b1b1f", "#5c5f66", "#d3d6da", "#ffffff"
 _FULL_CELL = 224  # pixels, for which the sizes of fonts and gaps are given
 _QUALITY = 75  # of a JPEG
 
@@ -82,7 +82,9 @@ class Sheet:
         self._write(draw, [heading], "heading", (self._gap, top))
         for i, (cell, lines) in enumerate(zip(cells, captions, strict=True)):
             left = self._gap + i * across
-            strip.paste(self._scaled(cell.image), (left, top + name + self._gap // 3))
+            y = top + name + self._gap // 3
+            strip.paste(self._scaled(cell.image), (left, y))
+            draw.rectangle((left - 1, y - 1, left + width, y + height), outline=_FRAME)  # of images that are white
             self._write(draw, lines, "caption", (left, top + name + height + self._gap * 2 // 3), _SOFT)
         self._rows.append(strip)
 

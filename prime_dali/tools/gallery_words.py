@@ -17,7 +17,7 @@ _MEANING = {
     "its coefficients. f: its frequencies, in half-waves over the range of intensities.",
     "noise": "Gaussian noise is added to each value. σ: its standard deviation, of intensities from 0 to 1.",
 }
-_MIXED = "a mixture: the weight of the clean image, and weight and steps of each chain; → joins them, first to last."
+_MIXED = "a mixture: the weight of the clean image, and weight and steps of each chain; → joins steps, first to last."
 
 
 class Words(NamedTuple):
@@ -96,5 +96,5 @@ def _parameters(plan: Plan, slot: tuple[int, int, int]) -> list[str]:
             f"frequencies f {first}–{last}" if first < last else f"frequency f {last}",
         ]
     if kind in (_slots.SPECTRAL, _slots.NOISE):
-        return [f"σ {strength:.2f}"]
+        return [f"deviation σ {strength:.2f}"]
     return [f"strength {strength:.2g}"]
