@@ -133,7 +133,7 @@ def test_the_picture_of_the_documentation_is_what_its_command_draws(tmp_path: Pa
         assert kept.info["comment"] == drawn.info["comment"]
         assert kept.size == drawn.size
         small = [np.asarray(image.reduce(7)).astype(float) for image in (kept, drawn)]
-    assert np.abs(small[0] - small[1]).mean() < 1  # of 255; another seed: 20
+    assert np.abs(small[0] - small[1]).mean() < 1  # of 255; alpha 0.9 instead of 1: 1.2
     assert (root / "docs" / "gallery.jpg").stat().st_size < 700_000
 
 

@@ -31,9 +31,7 @@ def pairs(photo: Photo, config: PrimeConfig, seed: int) -> list[Cell]:
     height, width = photo.image.shape[:2]
     if height != width or height not in kinds:
         raise ValueError(f"size: expected 32 or 224, the sizes of corruption benchmarks, got {height}")
-    names = [
-        (name, severity) for name in corruptions.main_names(kinds[height], "c") for severity in SEVERITIES
-    ]  # fmt: skip
+    names = [(name, severity) for name in corruptions.main_names(kinds[height], "c") for severity in SEVERITIES]
     corrupted = np.stack([_corrupted(photo, kinds[height], *which, seed) for which in names])
     plan = arrays.sample(config, np.full(SAMPLES, photo.number), size=(height, width), seed=seed, view=0,
                          epoch=np.arange(SAMPLES))  # fmt: skip
@@ -70,15 +68,16 @@ def features(images: NDArray[np.uint8]) -> NDArray[np.float64]:
         float64 ``[N, 6 + octaves]``; octaves of cycles per image side, from 1 to the Nyquist frequency, of the mean of
         the channels.
     """
-    x = images / 255
-    side = x.shape[1]
-    gray = x.mean(3)
-    power = np.abs(np.fft.fft2(gray) / side**2) ** 2
+    return np.stack([_features(image / 255) for image in images])  # one by one: as floats they are large
+
+
+def _features(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    side = len(x)
+    power = np.abs(np.fft.fft2(x.mean(2)) / side**2) ** 2
     frequency = np.fft.fftfreq(side, 1 / side)
-    octave = np.floor(np.log2(np.maximum(np.hypot(frequency[:, None], frequency), 0.5))).astype(int)
-    octaves = range(int(np.log2(side / 2)) + 1)
-    spectrum = [np.log10(power[:, octave == o].sum(1) + _TINY) for o in octaves]
-    return np.concatenate([x.mean((1, 2)), x.std((1, 2)), np.stack(spectrum, 1)], 1)
+    octave = np.floor(np.log2(np.maximum(np.hypot(frequency[:, None], frequency), 0.5)))
+    spectrum = [power[octave == o].sum() for o in range(int(np.log2(side / 2)) + 1)]
+    return np.concatenate([x.mean((0, 1)), x.std((0, 1)), np.log10(np.array(spectrum) + _TINY)])
 
 
 def distances(of: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
