@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
 
 from . import _arguments
 from .config import MAX_COLOR_CUT, MAX_SPATIAL_CUT, PRIMITIVES
@@ -37,6 +36,11 @@ def checked(at: str, slot: Any) -> tuple[int, float, int, int]:
         last = _arguments.integer(f"{at}: last frequency", integers[1], 1, MAX_COLOR_CUT)
         first = _arguments.integer(f"{at}: first frequency", integers[0], 1, last)
     return NAMES.index(name), _arguments.amplitude(f"{at}: strength", strength, MAX_STRENGTH), first, last
+
+
+def typical_shift(strength: float, cut: int, size: tuple[int, int]) -> float:
+    """Pixels: ``n sqrt(pi T ln c) / 2``, ``n^2 = H W``, of a strength ``sqrt(T)`` (docs/METHOD.md, "Spatial")."""
+    return strength * math.sqrt(math.pi * math.log(cut) * size[0] * size[1]) / 2
 
 
 def describe_row(plan: Any, row: int) -> str:
@@ -74,9 +78,7 @@ def _describe(plan: Any, row: int, i: int, j: int) -> str:
     strength, last = plan.strength[row, i, j], plan.last[row, i, j]
     kind = plan.primitive[row, i, j]
     if kind == SPATIAL:
-        # Typical shift n sqrt(pi T ln c) / 2 (docs/METHOD.md, "Spatial"), n^2 = H W.
-        shift = strength * np.sqrt(np.pi * np.log(last) * plan.size[0] * plan.size[1]) / 2
-        return f"spatial c={last} ({shift:.1f} px)"
+        return f"spatial c={last} ({typical_shift(float(strength), last, plan.size):.1f} px)"
     if kind == COLOR:
         return f"color T={strength**2:.2g} f={plan.first[row, i, j]}..{last}"
     if kind in (SPECTRAL, NOISE):

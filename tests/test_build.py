@@ -67,6 +67,17 @@ def test_build_without_cuda(tmp_path: Path) -> None:
         )
 
 
+def test_files_beside_the_modules_are_installed() -> None:
+    """Each file of the package that is no module is named in pyproject.toml, and each name there is of a file."""
+    from setuptools.config.pyprojecttoml import load_file
+
+    named = load_file(ROOT / "pyproject.toml")["tool"]["setuptools"]["package-data"]
+    known = {path for package, names in named.items() for name in names
+             for path in (ROOT / package.replace(".", "/")).glob(name)}  # fmt: skip
+    others = {path for path in (ROOT / "prime_dali").rglob("*") if path.suffix not in ("", ".py", ".pyc", ".so")}
+    assert others == known
+
+
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     """setup.py as a module that sets nothing up."""

@@ -62,7 +62,7 @@ MISTAKES = [
     ("demo --out", 2, "prime-dali demo: --out: expected a value, got none"),
     ("gallery /no/such.png", 1, "prime-dali gallery: /no/such.png: no such file or folder"),
     ("gallery photos --alpha x", 2, "prime-dali gallery: --alpha: expected a number, got 'x'"),
-    ("gallery photos --out out.jpg", 1, "prime-dali gallery: --out: expected the name of a file that ends in .png, got out.jpg"),
+    ("gallery photos --out out.gif", 1, "prime-dali gallery: --out: expected the name of a file that ends in .png or .jpg, got out.gif"),
     ("gallery photos --out notes.txt/x.png --size 32", 1, "prime-dali gallery: notes.txt: expected a folder, got a file"),
     ("augment photos copies", 2, "prime-dali augment: --copies: required, but not given"),
     ("augment photos copies --copies 2 --fromat png", 2, "prime-dali augment: --fromat: no such option; did you mean --format?"),

@@ -21,9 +21,10 @@ BELOW = {
     "training": {"library", "data", "dali", "models"},
     "evaluation": {"library", "data", "dali", "models"},
     "experiments": {"library", "data", "dali", "models", "training", "evaluation"},
-    "tools": {"library", "data", "dali"},
-    "cli": {"library", "data", "dali", "tools"},  # the other commands it imports by name
-    "__main__": {"library", "data", "dali", "tools", "cli"},
+    "tools": {"library", "data", "dali", "models", "evaluation"},
+    # The other commands it imports by name.
+    "cli": {"library", "data", "dali", "models", "evaluation", "tools"},
+    "__main__": {"library", "data", "dali", "models", "evaluation", "tools", "cli"},
 }
 HEAVY = {"torch", "torchvision", "timm", "cupy", "matplotlib", "PIL", "cv2", "nvidia.dali"}
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from .. import _devices, _extras
 from .._files import Report
-from .._progress import facts, phase
+from .._progress import facts
 from ..config import PrimeConfig
+from ..data.folders import shown
 from ..data.pictures import PhotoError, read_photos
-from . import doctor, gallery
+from . import doctor, gallery_figures, gallery_words
 
 MAX_PHOTOS = 32  # the pipeline holds them in memory, and each is a row of the gallery
 
@@ -132,7 +133,8 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     report(facts({
         "data": f"{len(photos)} photographs",
         "images": f"{settings.size} x {settings.size}, {settings.batches} batches of {settings.batch}",
-        "method": gallery.about(settings.config, settings.seed), "device": f"{device} ({why})", "out": settings.out,
+        "method": gallery_words.about(settings.config, settings.seed), "device": f"{device} ({why})",
+        "out": settings.out,
     }))  # fmt: skip
     pipeline = build_pipeline(photos, settings, device)
     pipeline.run()
@@ -144,8 +146,11 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     rate = settings.batches * settings.batch / (time.perf_counter() - start)
     report(f"{rate:,.0f} images/s")
 
-    with phase("drawing"):
-        gallery.save_gallery(list(squares.values()), settings.config, settings.out / "gallery.png", seed=settings.seed)
-        gallery.save_batch(np.stack([np.array(image) for image in images]), settings.out / "batch.png")
+    named = {shown(path): square for path, square in squares.items()}
+    gallery_figures.save_gallery(
+        named, settings.config, settings.out / "gallery.png", seed=settings.seed,
+        progress=iter if progress is None else lambda each: progress(each, "overview"),
+    )  # fmt: skip
+    gallery_figures.save_batch(np.stack([np.array(image) for image in images]), settings.out / "batch.png")
     report(f"wrote {settings.out / 'gallery.png'} and {settings.out / 'batch.png'}")
     return rate

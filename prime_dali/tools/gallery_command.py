@@ -7,10 +7,10 @@ from pathlib import Path
 
 from .._command import Parser, whole
 from .._files import make_folder
-from .._progress import facts, over, phase
+from .._progress import facts, over
 from ..data.folders import find, shown
 from ..data.pictures import read_photos
-from . import demo, gallery, gallery_page
+from . import demo, gallery_figures, gallery_page, gallery_sheet, gallery_words
 from . import options as _options
 
 
@@ -18,15 +18,19 @@ def parser() -> Parser:
     """The command's arguments."""
     out = Parser(
         prog="prime-dali gallery",
-        description="Show PRIME on photographs, as a PNG or as one HTML page.",
+        description="Show PRIME on photographs, as a figure or as one HTML page.",
     )
     add = out.add_argument
     add("photos", type=Path, nargs="*", help="files and folders; default: those of the demo")
-    add("--out", type=Path, help="the PNG to write; default without --html: out/gallery.png")
-    add("--figure", choices=tuple(gallery.FIGURES), default="overview", help="content of the PNG")
-    add("--html", type=Path, help="the page to write: all photographs before and after, searchable by name")
+    add("--limit", type=whole(1, 10**6), metavar="N", help="use the first N photographs; default: all")
+    add("--out", type=Path, help="the PNG or JPEG to write; default without --html: out/gallery.png")
+    add("--figure", choices=tuple(gallery_figures.FIGURES), default="overview", help="content of --out")
     add(
-        "--details", type=whole(0, 10**6), default=12,
+        "--html", type=Path,
+        help="the page to write: all photographs before and after, by name, primitive and strength",
+    )  # fmt: skip
+    add(
+        "--details", type=whole(0, 10**6), default=6,
         help="number of photographs, from the first, that the page shows at every strength",
     )  # fmt: skip
     _options.add_config(out)
@@ -39,7 +43,7 @@ def main(argv: list[str]) -> None:
     Raises:
         FileNotFoundError: There is no such photograph.
         PhotoError: A photograph cannot be read, and ``--on-error`` is ``fail``.
-        ValueError: A setting is invalid, or there are too many photographs for a PNG.
+        ValueError: A setting is invalid, or there are too many photographs for a figure.
         ImportError: An image package is missing.
     """
     options = parser().parse_args(argv)
@@ -48,12 +52,14 @@ def main(argv: list[str]) -> None:
         out = Path("out/gallery.png")
     found = find(options.photos) if options.photos else demo.shipped_photos()
     if out is not None and out not in options.photos:  # in a folder of photographs, of an earlier run
-        found = [photo for photo in found if not (_same(photo, out) and gallery.is_gallery(photo))]
-    for name, path, suffixes in (("out", out, (".png",)), ("html", options.html, (".html", ".htm"))):
+        found = [photo for photo in found if not (_same(photo, out) and gallery_sheet.is_sheet(photo))]
+    found = found[: options.limit]
+    for name, path, suffixes in (("out", out, gallery_sheet.SUFFIXES), ("html", options.html, (".html", ".htm"))):
         if path is None:
             continue
         if path.suffix.lower() not in suffixes or path.is_dir():
-            raise ValueError(f"{name}: expected the name of a file that ends in {suffixes[0]}, got {path}")
+            endings = " or ".join(suffixes[:2])
+            raise ValueError(f"{name}: expected the name of a file that ends in {endings}, got {path}")
         if any(_same(path, photo) for photo in found):
             raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
     photos = read_photos(found, options.size, options.on_error, print)
@@ -61,18 +67,21 @@ def main(argv: list[str]) -> None:
         make_folder(path.parent)  # fails now rather than at the end
     print(facts({
         "data": f"{len(photos):,} photographs", "images": f"{options.size} x {options.size}",
-        "method": gallery.about(config, options.seed), "out": ", ".join(map(str, filter(None, (out, options.html)))),
+        "method": gallery_words.about(config, options.seed),
+        "out": ", ".join(map(str, filter(None, (out, options.html)))),
     }), flush=True)  # fmt: skip
+    top = os.path.commonpath([path.absolute().parent for path in photos])
+    named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
     if out is not None:
-        with phase(f"drawing {out}"):
-            gallery.save_gallery(list(photos.values()), config, out, seed=options.seed, figure=options.figure)
+        gallery_figures.save_gallery(
+            named, config, out, seed=options.seed, figure=options.figure,
+            progress=lambda each: over(each, options.figure),
+        )  # fmt: skip
         print(f"wrote {out}")
     if options.html is not None:
-        top = os.path.commonpath([path.absolute().parent for path in photos])
-        named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
         gallery_page.save(
             named, config, options.html, seed=options.seed, details=options.details,
-            progress=lambda names: over(names, "gallery"),
+            progress=lambda each: over(each, "page"),
         )  # fmt: skip
         print(f"wrote {options.html}")
 

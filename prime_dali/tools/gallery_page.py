@@ -4,155 +4,110 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
+from importlib import resources
 from pathlib import Path
+from string import Template
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import __version__
 from .._files import replacing
 from ..config import PrimeConfig
-from . import gallery
+from . import gallery, gallery_words
+from .gallery import Cell, Photo
+from .gallery_figures import Progress
 
-_SMALL = 64  # pixels; smaller images are PNG, others JPEG
-
-_HEAD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<link rel="icon" href="data:,">
-<title>PRIME gallery</title>
-<style>
-:root { color-scheme: light dark; --line: #8884; --soft: light-dark(#666, #aaa); --page: light-dark(#fff, #181818);
-  --card: light-dark(#f6f6f4, #222); }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); font: 15px/1.4 system-ui, sans-serif; }
-header { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: .4rem 1.2rem; align-items: center;
-  padding: .7rem 1.5rem; background: var(--page); border-bottom: 1px solid var(--line); }
-h1 { margin: 0; font-size: 1.25rem; }
-header p, output, figcaption, h3 { color: var(--soft); }
-header p { margin: 0; font-size: .85rem; }
-input { font: inherit; width: 18rem; max-width: 100%; padding: .35rem .7rem; border: 1px solid var(--line);
-  border-radius: .5rem; margin-left: auto; }
-output { font-size: .85rem; min-width: 8rem; }
-main { display: flex; flex-wrap: wrap; gap: 1.2rem; padding: 1.2rem 1.5rem; align-items: start; }
-.photo { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: .8rem 1rem;
-  max-width: 100%; }
-.photo.whole { width: 100%; }
-.photo[hidden] { display: none; }
-h2 { margin: 0 0 .5rem; font-size: 1rem; overflow-wrap: anywhere; }
-h3 { margin: .9rem 0 .3rem; font-size: .85rem; font-weight: 600; }
-.strip { display: flex; flex-wrap: wrap; gap: .7rem; }
-figure { margin: 0; width: 176px; }
-img { display: block; width: 176px; height: auto; border-radius: .3rem; }
-img.small { image-rendering: pixelated; }
-figcaption { margin-top: .2rem; font-size: .68rem; line-height: 1.3; white-space: pre-line; }
-figcaption b { font-size: .78rem; font-weight: 600; color: light-dark(#222, #eee); }
-</style>
-</head>
-<body>
-"""
-_TAIL = """</main>
-<script>
-const search = document.querySelector("input"), count = document.querySelector("output");
-const photos = [...document.querySelectorAll(".photo")];
-function filter() {
-  const words = search.value.toLowerCase().split(/\\s+/).filter(Boolean);
-  let shown = 0;
-  for (const photo of photos) {
-    photo.hidden = !words.every((word) => photo.dataset.name.toLowerCase().includes(word));
-    shown += !photo.hidden;
-  }
-  count.textContent = `${shown} of ${photos.length} images`;
-}
-search.addEventListener("input", filter);
-filter();
-</script>
-</body>
-</html>
-"""
+_SMALL = 112  # pixels; smaller images are enlarged without smoothing
+_MIXED = "PRIME"  # the choice beside the primitives
+_MARK = "<!-- photographs -->"
 
 
 def save(
-    photos: dict[str, NDArray[np.uint8]],
-    config: PrimeConfig,
-    path: Path,
-    *,
-    seed: int = 0,
-    details: int = 12,
-    progress: Callable[[list[str]], Iterable[str]] = iter,
-) -> None:
-    """Write the page.
+    photos: dict[str, NDArray[np.uint8]], config: PrimeConfig, path: Path, *, seed: int = 0, details: int = 6,
+    progress: Progress = iter,
+) -> None:  # fmt: skip
+    """Write the page. Images in it are PNGs, so that every pixel is as it was computed.
 
     Args:
         photos: uint8 ``[H, W, 3]``, all of one size, by the names to show and to search.
         config: The distributions.
         path: Where to write; replaced only when the page is complete.
         seed: Seed of the draws; photograph ``i`` has index ``i``.
-        details: This many photographs, from the first, are shown at several strengths of each primitive, in several
-            samples and at several alphas; the others only before and after.
-        progress: Wraps the list of the names, as :func:`._progress.over`.
+        details: This many photographs, from the first, are shown in several samples, at several strengths of each
+            primitive, and at several alphas; the others only before and after.
+        progress: Wraps the photographs, as :func:`._progress.over`.
     """
     height, width = next(iter(photos.values())).shape[:2]
-    about = f"{width} × {height} pixels, {gallery.about(config, seed)}"
+    before, after = _frame(config, seed, (height, width)).split(_MARK)
+    numbered = [Photo(name, image, index) for index, (name, image) in enumerate(photos.items())]
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", errors="replace") as file:
-        file.write(f"{_HEAD}<header><h1>PRIME gallery</h1><p>{escape(about)}</p>\n")
-        file.write('<input type="search" placeholder="Search by name" aria-label="Search by name">')
-        file.write("<output></output></header>\n<main>\n")
-        made = _strips(list(photos.values()), config, seed, details)
-        for name, strips in zip(progress(list(photos)), made, strict=True):
-            kind = "photo" if len(strips) == 1 else "photo whole"
-            file.write(f'<article class="{kind}" data-name="{escape(name)}"><h2>{escape(name)}</h2>\n')
-            for title, figures in strips:
-                heading = f"<h3>{escape(title)}</h3>" if title else ""
-                file.write(f'{heading}<div class="strip">{"".join(figures)}</div>\n')
-            file.write("</article>\n")
-        file.write(_TAIL)
+        file.write(before)
+        for photo in progress(numbered):
+            name = escape(photo.name)
+            file.write(f'<article data-name="{name}"><h2>{name.replace("/", "/<wbr>")}</h2><div class="rows">\n')
+            file.writelines(_strips(photo, config, seed, whole=photo.number < details))
+            file.write("</div></article>\n")
+        file.write(after)
 
 
-def _strips(
-    photos: list[NDArray[np.uint8]], config: PrimeConfig, seed: int, details: int
-) -> Iterator[list[tuple[str, list[str]]]]:
-    """The rows of figures of each photograph, with titles."""
-    before: gallery.Column = ("before", [(photo, "") for photo in photos])
-    after = gallery.samples(photos, config, seed, 1)[0]
-    whole = photos[:details]
-    rows: dict[str, list[gallery.Column]] = {}
-    if whole:
-        rows["Samples of PRIME"] = gallery.samples(whole, config, seed)
-        for name in config.primitives:
-            rows[f"{name.capitalize()} alone, by fraction of its largest amplitude"] = gallery.strengths(
-                whole, config, name, seed
-            )
-        for view in range(gallery.SAMPLES):
-            rows[f"Severity by alpha, sample {view + 1}"] = gallery.severities(whole, config, seed, view)
-    for i in range(len(whole)):
-        yield [(title, _figures([before, *columns], i)) for title, columns in rows.items()]
-    for i in range(len(whole), len(photos)):
-        yield [("", _figures([before, ("after", after[1])], i))]
+def _frame(config: PrimeConfig, seed: int, size: tuple[int, int]) -> str:
+    """The page without its photographs."""
+    folder = resources.files(__package__)
+    own = {kind: (folder / f"gallery.{kind}").read_text("utf-8") for kind in ("html", "css", "js")}
+    about = f"{gallery_words.about(config, seed)}, images of {size[1]} × {size[0]} pixels, prime-dali {__version__}"
+    legend = gallery_words.legend(config.primitives, mixed=True)
+    percent = [gallery.percent(fraction) for fraction in gallery.FRACTIONS]
+    alphas = [f"alpha {alpha:g}" for alpha in sorted({*gallery.ALPHAS, config.alpha})]
+    return Template(own["html"]).substitute(
+        size="small" if max(size) <= _SMALL else "", style=own["css"], script=own["js"], about=escape(about),
+        legend="".join(f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>" for word, text in legend),
+        primitives=_options([_MIXED, *config.primitives]),
+        strengths=f'<optgroup label="of a primitive\'s largest amplitude">{_options(percent)}</optgroup>'
+        f'<optgroup label="of PRIME">{_options(alphas)}</optgroup>',
+    )  # fmt: skip
 
 
-def _figures(columns: list[gallery.Column], photo: int) -> list[str]:
-    return [
-        f"<figure>{_image(cells[photo][0], heading)}<figcaption><b>{escape(heading)}</b>\n{escape(cells[photo][1])}"
-        "</figcaption></figure>"
-        for heading, cells in columns
-    ]
+def _options(values: list[str]) -> str:
+    return "".join(f"<option>{escape(value)}</option>" for value in values)
 
 
-def _image(pixels: NDArray[np.uint8], alt: str) -> str:
+def _strips(photo: Photo, config: PrimeConfig, seed: int, *, whole: bool) -> Iterator[str]:
+    """Rows of images, each a heading and figures: samples, each primitive by strength, and severities."""
+    drawn = gallery.samples(photo, config, seed, gallery.SAMPLES if whole else 1)
+    alpha = f"alpha {config.alpha:g}"
+    figures = [_figure(cell, _MIXED, f"sample {number}", alpha) for number, cell in enumerate(drawn, 1)]
+    yield _strip(_MIXED, "samples of PRIME" if whole else "", [_figure(gallery.original(photo)), *figures])
+    if not whole:
+        return
+    for name in config.primitives:
+        figures = [_figure(cell, name, cell.heading) for cell in gallery.strengths(photo, config, name, seed)]
+        yield _strip(name, f"{name}, in percent of its largest amplitude", figures)
+    figures = [_figure(cell, _MIXED, cell.heading) for cell in gallery.severities(photo, config, seed)]
+    yield _strip(_MIXED, "PRIME, sample 1, amplitudes times alpha", figures)
+
+
+def _strip(primitive: str, heading: str, figures: list[str]) -> str:
+    title = f"<h3>{escape(heading)}</h3>" if heading else ""
+    return f'{title}<div class="strip" data-primitive="{escape(primitive)}">{"".join(figures)}</div>\n'
+
+
+def _figure(cell: Cell, primitive: str = "", caption: str = "original", strength: str = "") -> str:
+    """An image that a click enlarges; no filter hides the original, which is of no ``primitive``."""
+    own = f' data-strength="{escape(strength or caption)}"' if primitive else ""
+    named = f"<span>{escape(primitive)}, </span>" if primitive else ""  # shown where rows are filtered
+    return (
+        f'<figure{own} data-words="{escape(cell.whole)}"><button type="button" aria-label="Enlarge {escape(caption)}">'
+        f"{_image(cell.image)}</button><figcaption>{named}{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _image(pixels: NDArray[np.uint8]) -> str:
     from PIL import Image
 
-    small = max(pixels.shape[:2]) <= _SMALL
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, **({"format": "PNG"} if small else {"format": "JPEG", "quality": 90}))
+    Image.fromarray(pixels).save(buffer, "PNG")
     data = base64.b64encode(buffer.getvalue()).decode()
-    kind = ' class="small"' if small else ""
-    return (
-        f'<img{kind} alt="{escape(alt)}" width="{pixels.shape[1]}" height="{pixels.shape[0]}" '
-        f'src="data:image/{"png" if small else "jpeg"};base64,{data}">'
-    )
+    return f'<img alt="" width="{pixels.shape[1]}" height="{pixels.shape[0]}" src="data:image/png;base64,{data}">'
