@@ -89,16 +89,6 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Read]]:
         yield file, read
 
 
-def check(path: str | os.PathLike[str]) -> None:
-    """Check, without decoding, that a file may be given to a decoder.
-
-    Raises:
-        PhotoError: It does not exist, is empty, is not a file, or is :func:`refused`.
-    """
-    with _opened(path):
-        pass
-
-
 def open_picture(path: str | os.PathLike[str]) -> Image.Image:
     """Decode a whole image: RGB, upright.
 

@@ -18,6 +18,7 @@ from .._files import Report
 from .._progress import facts, phase
 from ..config import PrimeConfig
 from ..data.pictures import PhotoError, read_photos
+from ..data.records import Records
 from . import doctor, gallery
 
 MAX_PHOTOS = 32  # the pipeline holds them in memory, and each is a row of the gallery
@@ -99,7 +100,8 @@ def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -
     """
     from ..dali import loader
 
-    broken = loader.broken_files([str(path) for path in photos], 0 if device == "gpu" else None)
+    records = Records([str(path) for path in photos], np.zeros(len(photos), np.int64))
+    broken = loader.broken_images(records, range(len(photos)), 0 if device == "gpu" else None)
     for why in broken.values():
         if on_error == "fail":
             raise PhotoError(why)
