@@ -36,12 +36,17 @@ def samples(count: int = 11, seed: int = 0) -> list[Sample]:
     return found
 
 
-def write(kind: str, folder: Path, part: str, samples: Sequence[Sample]) -> Path:
-    """Two shards of a format in ``folder``, named as its users name them; returns the folder."""
+def write(
+    kind: str, folder: Path, part: str, samples: Sequence[Sample], names: Sequence[str] = ("c", "a", "b")
+) -> Path:
+    """Two shards of a format in ``folder``, named as its users name them; returns the folder.
+
+    Of those of Hugging Face, the classes have these ``names``, which are not in alphabetical order.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     parts = [samples[: len(samples) // 2], samples[len(samples) // 2 :]]
     if kind == "huggingface":
-        dataset(samples).save_to_disk(folder / {"val": "validation"}.get(part, part), num_shards=2)
+        dataset(samples, names).save_to_disk(folder / {"val": "validation"}.get(part, part), num_shards=2)
     for number, some in enumerate(parts):
         if kind == "webdataset":
             write_tar(folder / f"photos-{part}-{number:04d}.tar", some)
@@ -49,8 +54,8 @@ def write(kind: str, folder: Path, part: str, samples: Sequence[Sample]) -> Path
             write_records(folder / f"{part}-{number:05d}-of-00002", some)
         elif kind == "parquet":
             (folder / "data").mkdir(exist_ok=True)
-            name = folder / "data" / f"{ {'val': 'validation'}.get(part, part)}-{number:05d}-of-00002.parquet"
-            dataset(some).to_parquet(name, batch_size=2)
+            name = folder / "data" / f"{ {'val': 'validation'}.get(part, part) }-{number:05d}-of-00002.parquet"
+            dataset(some, names).to_parquet(name, batch_size=2)
     return folder
 
 
@@ -71,16 +76,15 @@ def members(path: Path, *named: tuple[str, bytes]) -> Path:
     return path
 
 
-def dataset(samples: Sequence[Sample]) -> Any:
-    """A data set of Hugging Face; its classes are not in alphabetical order."""
+def dataset(samples: Sequence[Sample], names: Sequence[str]) -> Any:
+    """A data set of Hugging Face with these classes."""
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")
     datasets.disable_progress_bars()
-    names = ["c", "a", "b"]
     columns = {
         "image": [{"bytes": content, "path": None} for content, _, _ in samples],
         "label": [names.index(name) for _, name, _ in samples],
     }
-    kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=names)}
+    kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(names))}
     return datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
 
 
@@ -103,15 +107,16 @@ def record(content: bytes) -> bytes:
     return length + struct.pack("<I", masked_crc(length)) + content + struct.pack("<I", masked_crc(content))
 
 
-def example(features: dict[str, bytes | int | list[int]]) -> bytes:
-    """A serialized tf.train.Example."""
+def example(features: dict[str, bytes | int | list[int]], packed: bool = True) -> bytes:
+    """A serialized tf.train.Example, its integers in one field or each in its own; readers must take both."""
     entries = b""
     for name, value in features.items():
         if isinstance(value, bytes):
             feature = field(1, field(1, value))
         else:
             numbers = value if isinstance(value, list) else [value]
-            feature = field(3, field(1, b"".join(varint(number % 2**64) for number in numbers)))
+            values = [varint(number % 2**64) for number in numbers]
+            feature = field(3, field(1, b"".join(values)) if packed else b"".join(b"\x08" + value for value in values))
         entries += field(1, field(1, name.encode()) + field(2, feature))
     return field(1, entries)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import logging
 import os
 import pickle
-import struct
-from collections.abc import Callable
+import re
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +20,16 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
 
 import sharding
+from nvidia.dali import Pipeline, fn
+from nvidia.dali import tfrecord as tfrec
 from pipelining import SIZE, assert_same, damaged
 from sharding import FORMATS, example, members, record, write, write_folder
 
 from prime_dali.dali import Augmentation, Execution, Loader, RandomCrop, Reader, train_pipeline, val_pipeline
 from prime_dali.data import formats
 from prime_dali.data.formats import open_records
-from prime_dali.data.records import Records, joined
-from prime_dali.data.shards import ShardError, masked_crc
+from prime_dali.data.records import joined
+from prime_dali.data.shards import ShardError
 
 COUNT = 11
 SAMPLES = sharding.samples(COUNT)
@@ -38,9 +42,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module", params=FORMATS)
-def shards(request: pytest.FixtureRequest, root: Path) -> Path:
-    return write(request.param, root / request.param, "train", SAMPLES)
+@pytest.fixture(scope="module")
+def shards_by_kind(root: Path) -> dict[str, Path]:
+    return {kind: write(kind, root / kind, "train", SAMPLES) for kind in FORMATS}
+
+
+@pytest.fixture(params=FORMATS)
+def shards(request: pytest.FixtureRequest, shards_by_kind: dict[str, Path]) -> Path:
+    return shards_by_kind[request.param]
 
 
 def loader(data: Path, on_error: str = "raise", batch_size: int = 3, **reading: object) -> Loader:
@@ -113,7 +122,9 @@ def test_patterns_and_names_of_parts(root: Path, tmp_path: Path) -> None:
     assert open_records(tmp_path, "train").files == open_records(pattern).files
     assert open_records(tmp_path, "val").labels.tolist() == [0]
     assert open_records(tmp_path / "in-val-0000.tar").files == [str(tmp_path / "in-val-0000.tar")]
-    with pytest.raises(FileNotFoundError, match=r"in-train-0011.tar: expected .* found none of the pattern .*0008\.\.0011"):
+    with pytest.raises(
+        FileNotFoundError, match=r"in-train-0011.tar: expected .* found none of the pattern .*0008\.\.0011"
+    ):
         open_records(tmp_path / "in-train-{0008..0011}.tar")
     with pytest.raises(ValueError, match="expected a folder with all parts of the data set, train and val, got shards"):
         open_records(pattern, "train")
@@ -139,7 +150,9 @@ def test_class_folders_stay_class_folders(tmp_path: Path) -> None:
 def tar(path: Path, *labels: tuple[str, bytes]) -> Path:
     """A sample a label; each is an extension and its content."""
     image = SAMPLES[0][0]
-    return members(path, *(m for i, (suffix, text) in enumerate(labels) for m in ((f"{i}.jpg", image), (f"{i}.{suffix}", text))))
+    return members(
+        path, *(m for i, (suffix, text) in enumerate(labels) for m in ((f"{i}.jpg", image), (f"{i}.{suffix}", text)))
+    )
 
 
 def test_labels_of_a_webdataset(tmp_path: Path) -> None:
@@ -149,7 +162,7 @@ def test_labels_of_a_webdataset(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("x\ny\nz\n")
     assert open_records(path).classes == ("x", "y", "z")
     (tmp_path / "classes.txt").write_text("x\ny\n")
-    with pytest.raises(ShardError, match="a.tar: expected labels below 2, the number of class names, got 2"):
+    with pytest.raises(ShardError, match=r"a\.tar: expected labels below 2, the number of class names, got 2"):
         open_records(path)
     path = tar(tmp_path / "b.tar", ("json", b'{"label": 7, "kind": "y"}'), ("kind", b"x"))
     found = open_records(path, label="kind")
@@ -170,20 +183,211 @@ def test_bad_labels_of_a_webdataset(labels: list, message: str, tmp_path: Path) 
 
 
 def test_labels_of_tfrecords(tmp_path: Path) -> None:
-    """Integers, packed or not, of any size; another feature by name."""
-    path = tmp_path / "a.tfrecord"
+    """Integers of any size, packed or one by one, and names; another feature by name."""
+    image, path = SAMPLES[0][0], tmp_path / "a.tfrecord"
+    features = {"image": image, "label": 300, "other": 2, "name": b"y"}
+    path.write_bytes(record(example(features)) + record(example(features, packed=False)))
+    assert open_records(path).labels.tolist() == [300, 300]
+    assert open_records(path, label="other").labels.tolist() == [2, 2]
+    assert open_records(path, label="name").classes == ("y",)
+    for label, message in (
+        (-1, "labels missing: expected integers from 0, got -1"),
+        ([1, 2], "expected a label, an integer or"),
+    ):
+        path.write_bytes(record(example({"image": image, "label": label})))
+        with pytest.raises(ShardError, match=message):
+            open_records(path)
+
+
+def test_tfrecords_are_those_of_other_programs(tmp_path: Path) -> None:
+    """TensorBoard writes the same records, of the published checksum, and DALI reads the same images and labels."""
+    writing = pytest.importorskip("tensorboard.summary.writer.record_writer", reason="TensorBoard is not installed")
+    sharding.write_records(tmp_path / "ours.tfrecord", SAMPLES)
+    records = open_records(tmp_path / "ours.tfrecord")
+    content = [example({"image/encoded": image, "image/class/label": 1}) for image, _, _ in SAMPLES]
+    with open(tmp_path / "theirs.tfrecord", "wb") as file:
+        writer = writing.RecordWriter(file)
+        for one in content:
+            writer.write(one)
+        writer.flush()
+    assert (tmp_path / "theirs.tfrecord").read_bytes() == b"".join(map(record, content))
+    places = "".join(f"{span['record'] - 12} {span['length'] + 16}\n" for span in records.spans)
+    (tmp_path / "index").write_text(places)
+    pipeline = Pipeline(batch_size=COUNT, num_threads=1, device_id=None)
+    with pipeline:
+        kinds = {"image/encoded": tfrec.FixedLenFeature((), tfrec.string, ""),
+                 "image/class/label": tfrec.FixedLenFeature([1], tfrec.int64, -1)}  # fmt: skip
+        found = fn.readers.tfrecord(
+            path=[str(tmp_path / "ours.tfrecord")], index_path=[str(tmp_path / "index")], features=kinds
+        )
+        pipeline.set_outputs(found["image/encoded"], found["image/class/label"])
+    images, labels = pipeline.run()
+    assert [bytes(images.at(i)) for i in range(COUNT)] == [records.encoded(i) for i in range(COUNT)]
+    assert [int(labels.at(i)[0]) - 1 for i in range(COUNT)] == records.labels.tolist()
+
+
+# Damage.
+
+
+def cut(shard: Path, count: int) -> None:
+    shard.write_bytes(shard.read_bytes()[:count])
+
+
+def shards_of(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if formats.kind(path))
+
+
+MIDDLE = {
+    "webdataset": r"ends at byte \d+, in the middle of a record before byte|expected an uncompressed tar file, got 700 bytes|at byte \d+, but the shard ends there",
+    "tfrecord": r"ends at byte \d+, in the middle of the record at byte \d+",
+    "parquet": r"expected a Parquet file, which ends in the middle of a record",
+    "huggingface": r"ends at byte \d+ in the middle of a record",
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_shard_that_ends_early_is_named(
+    kind: str, root: Path, shards_by_kind: dict[str, Path], tmp_path: Path
+) -> None:
+    """Wherever it is cut, also between two records if the format has an end mark."""
+    whole = shards_of(shards_by_kind[kind])[1]
+    if kind == "webdataset":
+        with tarfile.open(whole) as tar:
+            last = tar.getmembers()[-1]
+        places = [700, last.offset + 40, last.offset, last.offset_data + 1, last.offset_data + 512]
+    else:
+        size = whole.stat().st_size
+        places = [size // 2, size - 1] + ([size - 8] if kind == "huggingface" else [])
+    for place in places:
+        shard = tmp_path / whole.name
+        shard.write_bytes(whole.read_bytes()[:place])
+        with pytest.raises(ShardError, match=rf"{re.escape(whole.name)}: .*({MIDDLE[kind]})"):
+            open_records(shard)
+    shard.write_bytes(b"")
+    with pytest.raises(ShardError, match=rf"{re.escape(whole.name)}: expected images, got an empty shard"):
+        open_records(shard)
+
+
+def test_records_that_change_under_a_loader_are_named_or_skipped(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A flipped bit in a TFRecord, found by its checksum, an image that is none, and one of 16 bits."""
+    samples = [*SAMPLES[:3], (b"no image at all", "a", "jpg"), (sixteen_bits(tmp_path), "a", "png"), *SAMPLES[3:]]
+    path = tmp_path / "train.tfrecord"
+    sharding.write_records(path, samples)
+    start = int(open_records(path).spans["start"][1])
+    content = bytearray(path.read_bytes())
+    content[start + 900] ^= 1
+    path.write_bytes(content)
+
+    def reading(on_error: str) -> Loader:
+        return Loader(val_pipeline(Reader(path), batch_size=4, execution=Execution("cpu")), on_error=on_error)
+
+    with pytest.raises(
+        ValueError, match=r"files: expected images .* image 1 \(byte \d+\): damaged: .*image 3 .*cannot be decoded"
+    ):
+        list(reading("raise"))
+    with caplog.at_level(logging.WARNING, "prime_dali"):
+        seen = [n for batch in reading("skip") for n in batch.indices.tolist()]
+    assert seen == [0, 2, 2, 5, 5, *range(5, 13)]
+    assert "expected 8 bits per channel, got 16" in caplog.text
+
+
+def sixteen_bits(folder: Path) -> bytes:
+    return damaged("16-bit", folder / "deep").read_bytes()
+
+
+def test_bad_samples_of_a_webdataset(tmp_path: Path) -> None:
     image = SAMPLES[0][0]
-    unpacked = example({"image": image, "label": 300}).replace(sharding.field(1, sharding.varint(300)), b"\x08\xac\x02\0"[:3] + b"")
-    path.write_bytes(record(example({"image": image, "label": 300, "other": 2})))
-    assert open_records(path).labels.tolist() == [300]
-    assert open_records(path, label="other").labels.tolist() == [2]
-    del unpacked
+    one, label = ("0.jpg", image), ("0.cls", b"1")
+    for named, message in (
+        ([label], "sample '0': expected one image, got the members cls"),
+        ([one, ("0.png", image), label], "sample '0': expected one image, got the members cls, jpg, png"),
+        ([("0.jpg", b""), label], "sample '0': expected an image, got an empty member"),
+        ([one, one, label], "expected each name once, but '0.jpg' comes again at byte"),
+        ([one, label, ("1.jpg", image), ("1.cls", b"1"), label], "but the key '0' comes again at byte"),
+        ([("README", b"no samples")], "expected images, got an empty shard"),
+    ):
+        path = members(tmp_path / "a.tar", *named)
+        with pytest.raises(ShardError, match=re.escape(message)):
+            open_records(path)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(ShardError, match=r"a.tar: expected an uncompressed tar file"):
+        open_records(path)
 
 
-def test_known_bytes_of_a_tfrecord() -> None:
-    """A record of tf.io.TFRecordWriter, and the check value of CRC-32C (RFC 3720, B.4: 32 bytes of zero)."""
-    google_crc32c = pytest.importorskip("google_crc32c")
-    assert google_crc32c.value(bytes(32)) == 0x8A9136AA
-    crc = 0x8A9136AA
-    assert masked_crc(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
-    assert record(b"x")[:8] == struct.pack("<Q", 1)
+def test_bad_columns(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    image = SAMPLES[0][0]
+    for columns, message in (
+        ({"image": [image]}, "labels missing: expected a column label, .* got image; label= or --label names another"),
+        ({"image": [image], "label": [0.5]}, "expected integers or class names in 'label', got double"),
+        ({"image": [image, image], "label": [0, None]}, "labels missing: expected one in each row of 'label', got nulls"),
+        ({"image": [image], "label": [-1]}, "labels missing: expected integers from 0, got -1"),
+        ({"photo": [image], "label": [0]}, "expected a column of images, such as image, .* got photo, label"),
+        ({"image": ["a.jpg"], "label": [0]}, "expected encoded images, binary or struct with bytes, in 'image', got string"),
+        ({"image": [{"bytes": None, "path": "a.jpg"}], "label": [0]}, "expected the bytes of an image|got null"),
+        ({"image": [{"bytes": b"", "path": "a.jpg"}], "label": [0]}, "expected the bytes of an image in each row, got none"),
+    ):  # fmt: skip
+        pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+        with pytest.raises(ShardError, match=message):
+            open_records(tmp_path / "a.parquet")
+    table = pa.table({"image": [image], "label": [0]})
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema, options=options) as stream,
+    ):
+        stream.write_table(table)
+    with pytest.raises(ShardError, match="expected an uncompressed Arrow file, got a compressed one"):
+        open_records(tmp_path / "a.arrow")
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as stream:
+        stream.write_table(table)
+    assert open_records(tmp_path / "a.arrow").encoded(0) == image
+
+
+def test_sets_that_do_not_fit_together(root: Path, tmp_path: Path) -> None:
+    image = SAMPLES[0][0]
+    members(tmp_path / "a.tar", ("0.jpg", image), ("0.cls", b"1"))
+    sharding.write_records(tmp_path / "a.tfrecord", SAMPLES[:1])
+    with pytest.raises(ShardError, match=r"expected shards of one format, .* got TFRecord, WebDataset"):
+        open_records(tmp_path)
+    with pytest.raises(ShardError, match="expected each shard once, got 2 names, some of the same one"):
+        open_records(str(tmp_path / "{a,a}.tar"))
+    for arguments, message in (
+        ({"split": "trian"}, "split: expected one of 'train', 'val', got 'trian'"),
+        (
+            {"label": "x", "files": ["a.jpg"], "labels": [0], "folder": None},
+            "label: expected None without a path in folder",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Reader(**({"folder": tmp_path} | arguments))  # type: ignore[arg-type]
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = formats.importlib.util.find_spec
+    monkeypatch.setattr(formats.importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name))
+    (tmp_path / "a.parquet").write_bytes(b"x")
+    with pytest.raises(ImportError, match=r"a.parquet: Parquet needs pyarrow, .*: pip install 'prime-dali\[formats\]'"):
+        open_records(tmp_path)
+
+
+def test_an_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one is kept, and made again for another file; a damaged one in the cache too."""
+    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(formats, "_WORTH", 0)
+    made: list[str] = []
+    index = formats._INDEX["WebDataset"]
+    monkeypatch.setitem(formats._INDEX, "WebDataset", lambda *a: made.append(a[0]) or index(*a))
+    path = tar(tmp_path / "a.tar", ("cls", b"x"), ("cls", b"y"))
+    first, second = open_records(path), open_records(path)
+    assert len(made) == 1
+    assert first.identity() == second.identity()
+    assert second.encoded(1) == SAMPLES[0][0]
+    (kept,) = (tmp_path / "cache" / "index").iterdir()
+    cut(kept, 100)
+    assert open_records(path).classes == ("x", "y")
+    tar(path, ("cls", b"z"))
+    assert open_records(path).classes == ("z",)
+    assert len(made) == 3

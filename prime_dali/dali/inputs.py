@@ -36,7 +36,8 @@ def of_images(data: Images, start: int, numbered: bool) -> Inputs:
         dtype=[types.UINT8, types.INT64, types.INT64, types.INT64][:count], ndim=[1, 0, 0, 0][:count],
     )  # fmt: skip
     if data.are_files:  # these are their paths
-        # Memory-mapping a file that is read once is slower than reading it: 16,000 versus 36,000 photographs per second.
+        # Memory-mapping a file that is read once is slower than reading it: 16,000 versus 36,000 photographs per
+        # second.
         encoded = fn.io.file.read(encoded, dont_use_mmap=True)
     return Inputs(encoded, label, index, epoch[0] if numbered else None)
 

@@ -73,7 +73,7 @@ class ImagePipeline(Pipeline):
             self.set_outputs(*definition.nodes(start))
 
     def restarted(self, start: int = 0, checkpoint: bytes | None = None) -> ImagePipeline:
-        """A new copy of the pipeline: from batch ``start`` on (a data set), or resumed from ``checkpoint`` (a source)."""
+        """A new copy: from batch ``start`` on (a data set), or resumed from ``checkpoint`` (a source)."""
         return ImagePipeline(self._definition, start, checkpoint)
 
 
@@ -91,15 +91,15 @@ def train_pipeline(
     """A training pipeline: shuffle, read, decode the window of a random resized crop, resize, and PRIME with flip and
     normalization in one kernel.
 
-    Except with a :class:`Source`, order, crops, flips and PRIME depend only on the seed, the epoch and each image's index
-    (its position in the list of the whole data set): the result is the same for any format, batch size and number of
-    shards, and differs between epochs.
+    Except with a :class:`Source`, order, crops, flips and PRIME depend only on the seed, the epoch and each image's
+    index (its position in the whole data set): the result is the same for any format, batch size and number of shards,
+    and differs between epochs.
 
     Args:
         data: A data set: a folder with one subfolder of images per class; or shards of WebDataset, TFRecord, Parquet or
-            Hugging Face's ``save_to_disk``, as their folder, a file, or a pattern such as ``train-{0000..0099}.tar``. Or
-            a :class:`Reader`, for lists of files, parts of a data set, shards and the last batch; or a :class:`Source`,
-            for images from other DALI operators.
+            Hugging Face's ``save_to_disk``, as their folder, a file, or a pattern such as ``train-{0000..0099}.tar``.
+            Or a :class:`Reader`, for lists of files, parts of a data set, shards and the last batch; or a
+            :class:`Source`, for images from other DALI operators.
         prime: The distributions of PRIME, or the name of a preset; or an :class:`Augmentation`, for three views. None:
             no PRIME; everything else is the same.
         batch_size: Images per batch.

@@ -55,14 +55,14 @@ class Reader(_Shared):
     Attributes:
         folder: The data set: a folder with one subfolder of images per class, as for
             ``torchvision.datasets.ImageFolder``; or shards of WebDataset, TFRecord, Parquet, or of Hugging Face's
-            ``save_to_disk``: their folder, one of them, or a pattern with ``*``, ``?``, ``{0000..0099}`` or ``{a,b}``; or
-            what :func:`prime_dali.data.formats.open_records` returned.
+            ``save_to_disk``: their folder, one of them, or a pattern with ``*``, ``?``, ``{0000..0099}`` or ``{a,b}``;
+            or what :func:`prime_dali.data.formats.open_records` returned.
         files, labels: Paths of images, and an int for each, instead of ``folder``.
         split: ``"train"`` or ``"val"``: this part of a data set whose parts are subfolders or shards of such names in
             ``folder``. None: ``folder`` is the part itself.
-        label: Where shards have the label: the extension of a member or a field of ``json`` (WebDataset), a feature, or a
-            column. None: the usual names. Class names are sorted and numbered, as those of folders, unless the data set
-            itself numbers them.
+        label: Where shards have the label: the extension of a member or a field of ``json`` (WebDataset), a feature,
+            or a column. None: the usual names. Class names are sorted and numbered, as those of folders, unless the
+            data set itself numbers them.
         shuffle: Whether every epoch is shuffled. None: True in training. Validation keeps the order of the list.
         last_batch: What to do if the batch size and the shards do not divide the number of images. ``"drop"``: skip
             the end of the epoch; ``"fill"``: repeat images of its beginning. Both give every shard the same number of

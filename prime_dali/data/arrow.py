@@ -1,8 +1,8 @@
 """Index Arrow files of images, as ``datasets.save_to_disk`` of Hugging Face writes them, and Parquet.
 
-An uncompressed Arrow file has the bytes of every image in one piece. Parquet does not: to read an image, all rows around
-it must be decompressed. A Parquet file is therefore converted to an Arrow file in the cache, once, as ``load_dataset``
-does it.
+An uncompressed Arrow file has the bytes of every image in one piece. Parquet does not: to read an image, all rows
+around it must be decompressed. A Parquet file is therefore converted to an Arrow file in the cache, once, as
+``load_dataset`` does it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._files import alone, cache_folder, make_folder, replacing
+from .folders import shown
 from .shards import SPAN, Indexed, ShardError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _IMAGES = ("image", "img", "jpg", "jpeg", "png")
-_LABELS = ("label", "labels", "cls", "target")
+_LABELS = ("label", "labels", "cls", "target", "fine_label")
 _END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
 _ROWS = 32  # of Parquet, in memory at a time
 
@@ -38,8 +39,8 @@ def index(path: str, label: str | None) -> Indexed:
 
     Args:
         path: The file.
-        label: Name of the column with the label. None: ``label``, ``labels``, ``cls``, ``target``, or the only column of
-            type ClassLabel.
+        label: Name of the column with the label. None: ``label``, ``labels``, ``cls``, ``target``, ``fine_label``, or
+            the only column of type ClassLabel.
 
     Raises:
         ShardError: The file is damaged or compressed, or has no column of images or labels, or a row without one.
@@ -52,13 +53,13 @@ def index(path: str, label: str | None) -> Indexed:
         schema, batches = _batches(whole)
     except (pa.ArrowInvalid, OSError) as error:
         raise ShardError(
-            f"{path}: expected an Arrow file, which ends at byte {whole.size} in the middle of a record, or is damaged "
-            f"({error})"
+            f"{shown(path)}: expected an Arrow file, which ends at byte {whole.size} in the middle of a record, or is "
+            f"damaged ({error})"
         ) from error
     image, target, classes = _columns(path, schema, label)
     spans, labels = [np.zeros(0, SPAN)], list[int | str]()
     for batch in batches:
-        where = f"{path}: row {len(labels)} or after"
+        where = f"{shown(path)}: row {len(labels)} or after"
         spans.append(_spans(where, batch.column(image), whole))
         values = batch.column(target)
         if values.null_count:
@@ -92,21 +93,25 @@ def _columns(path: str, schema: pa.Schema, label: str | None) -> tuple[str, str,
     images = [name for name in schema.names if typed.get(name) == "Image"]
     images = images if len(images) == 1 else [name for name in _IMAGES if name in (images or schema.names)][:1]
     if not images:
-        raise ShardError(f"{path}: expected a column of images, such as {', '.join(_IMAGES)}, got {there}")
+        raise ShardError(f"{shown(path)}: expected a column of images, such as {', '.join(_IMAGES)}, got {there}")
     kind = schema.field(images[0]).type
     if kinds.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
     if not (kinds.is_binary(kind) or kinds.is_large_binary(kind)):
-        raise ShardError(f"{path}: expected encoded images, binary or struct with bytes, in {images[0]!r}, got {kind}")
+        raise ShardError(
+            f"{shown(path)}: expected encoded images, binary or struct with bytes, in {images[0]!r}, got {kind}"
+        )
     named = [name for name in schema.names if typed.get(name) == "ClassLabel"]
-    usual = [name for name in _LABELS if name in schema.names] or (named if len(named) == 1 else [])
-    target = label if label is not None else usual[0] if usual else None
+    usual: list[str] = [name for name in _LABELS if name in schema.names] or (named if len(named) == 1 else [])
+    target = label or (usual[0] if usual else "")
     if target not in schema.names:
         wanted = f"a column {label!r}" if label else f"a column {', '.join(_LABELS)}, or one of type ClassLabel"
-        raise ShardError(f"{path}: labels missing: expected {wanted}, got {there}; label= or --label names another")
+        raise ShardError(
+            f"{shown(path)}: labels missing: expected {wanted}, got {there}; label= or --label names another"
+        )
     kind = schema.field(target).type
     if not (kinds.is_integer(kind) or kinds.is_string(kind) or kinds.is_large_string(kind)):
-        raise ShardError(f"{path}: expected integers or class names in {target!r}, got {kind}")
+        raise ShardError(f"{shown(path)}: expected integers or class names in {target!r}, got {kind}")
     return images[0], target, tuple(features.get(target, {}).get("names") or ())
 
 
@@ -174,7 +179,7 @@ def _opened(path: str) -> pq.ParquetFile:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise ShardError(
-            f"{path}: expected a Parquet file, which ends in the middle of a record, or is damaged ({error})"
+            f"{shown(path)}: expected a Parquet file, which ends in the middle of a record, or is damaged ({error})"
         ) from error
 
 
@@ -188,4 +193,4 @@ def _rows(path: str, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.Re
             yield batch
             done += len(batch)
     except (pa.ArrowException, OSError) as error:
-        raise ShardError(f"{path}: damaged at row {done} or after ({error})") from error
+        raise ShardError(f"{shown(path)}: damaged at row {done} or after ({error})") from error

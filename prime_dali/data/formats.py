@@ -1,10 +1,11 @@
-"""Open a data set of images, whatever its format: class folders, WebDataset, TFRecord, Parquet, or Arrow of Hugging Face."""
+"""Open a data set of images in any format: class folders, WebDataset, TFRecord, Parquet, or Arrow of Hugging Face."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import hashlib
+import importlib.util
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _extras
 from .._files import cache_folder, replacing
 from . import arrow, folders, tfrecord, webdataset
 from .folders import shown
@@ -32,6 +34,7 @@ _NAMES = ("classes.txt", "classnames.txt", "label.labels.txt")
 _INDEX: dict[str, Callable[[str, str | None], Indexed]] = {
     "WebDataset": webdataset.index, "TFRecord": tfrecord.index, "Arrow": arrow.index, "Parquet": arrow.index,
 }  # fmt: skip
+_NEEDS = {"TFRecord": "google_crc32c", "Arrow": "pyarrow", "Parquet": "pyarrow"}
 _WORTH = 1.0  # seconds that an index takes to be kept in the cache
 _LAYOUT = "1"  # of indexes in the cache
 _NUMBERED = re.compile(r"(.*?)-?(\d+)-of-(\d+)(.*)")
@@ -72,6 +75,7 @@ def open_records(path: str | os.PathLike[str], split: str | None = None, label: 
     Raises:
         FileNotFoundError: There is no such data set, or some of its shards are missing.
         ShardError: A shard is damaged, empty, or lacks images or labels.
+        ImportError: The packages of the extra ``formats`` are not installed, and the format needs one.
         ValueError: A folder has no class folders or no images.
         OSError: A folder or file cannot be read.
     """
@@ -105,20 +109,23 @@ def _shards(path: str, split: str | None) -> str | list[str]:
     return found
 
 
+def has_shards(path: str | os.PathLike[str], split: str | None = None) -> bool:
+    """Whether :func:`open_records` would read shards."""
+    name = str(Path(path))
+    if split is None and not os.path.isdir(name):
+        return kind(name) is not None
+    found = _part(name, split) if split else _inside(name)
+    return isinstance(found, list)
+
+
 def _split(path: str, split: str) -> str | list[str]:
     """A part of a data set, from a folder that has all parts."""
-    visible = [path, os.path.join(path, "data")]  # where the Hugging Face hub has the shards
-    for name in SPLITS[split]:
-        if os.path.isdir(inside := os.path.join(path, name)):
-            return _inside(inside)
-        for place in filter(os.path.isdir, visible):
-            named = [shard for shard in _files(place) if name in re.split(r"[^a-z]+", os.path.basename(shard).lower())]
-            if named:
-                return _complete(named)
+    if found := _part(path, split):
+        return found
     if os.path.isfile(path) or _is_pattern(path):
         raise ValueError(
-            f"{shown(path)}: expected a folder with all parts of the data set, train and val, got shards; name each part: "
-            "--data the training set, and --val the validation set"
+            f"{shown(path)}: expected a folder with all parts of the data set, train and val, got shards; name "
+            "each part: --data the training set, and --val the validation set"
         )
     names = " or ".join(SPLITS[split])
     raise FileNotFoundError(
@@ -127,6 +134,17 @@ def _split(path: str, split: str) -> str | list[str]:
         f"({names}, as in train-0000.tar), found neither; ImageNet comes from image-net.org (ILSVRC2012, after "
         "registration), and its validation images have to be sorted into class folders"
     )
+
+
+def _part(path: str, split: str) -> str | list[str] | None:
+    for name in SPLITS[split]:
+        if os.path.isdir(inside := os.path.join(path, name)):
+            return _inside(inside)
+        for place in filter(os.path.isdir, (path, os.path.join(path, "data"))):  # data: on the Hugging Face hub
+            named = [shard for shard in _files(place) if name in re.split(r"[^a-z]+", os.path.basename(shard).lower())]
+            if named:
+                return _complete(named)
+    return None
 
 
 def _inside(folder: str) -> str | list[str]:
@@ -204,8 +222,9 @@ def _indexed(shards: Sequence[str], label: str | None) -> Records:
     empty = [shard for shard in shards if not os.path.getsize(shard)]
     if empty:
         raise ShardError(f"{shown(empty[0])}: expected images, got an empty shard")
-    (known,) = formats
-    assert known is not None
+    known = str(*formats)
+    if importlib.util.find_spec(module := _NEEDS.get(known, "os")) is None:
+        raise ImportError(f"{shown(shards[0])}: {known} {_extras.advice(module)}")
     named = _class_names(os.path.dirname(shards[0]))
     files = [arrow.unpacked(shard, label) for shard in shards] if known == "Parquet" else list(shards)
     return _kept(files, [known, label or "", *named], lambda: _combined(files, known, label, named))
@@ -228,7 +247,7 @@ def _combined(files: Sequence[str], known: str, label: str | None, named: tuple[
         if part.classes != parts[0].classes:
             raise ShardError(f"{shown(file)}: expected the class names of the first shard, {files[0]}, got others")
         part.spans["shard"], part.spans["row"] = number, np.arange(len(part.spans))
-    labels, classes = _numbers(files, [part.labels for part in parts], parts[0].classes or named)
+    labels, classes = _numbers(files, [part.labels for part in parts], named or parts[0].classes)
     return Records(files, labels, classes, np.concatenate([part.spans for part in parts]))
 
 
@@ -271,6 +290,7 @@ def _kept(files: Sequence[str], settings: Sequence[str], build: Callable[[], Rec
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # not there, or damaged
         start = time.monotonic()
     made = build()
+    assert made.spans is not None
     if time.monotonic() - start > _WORTH:
         # A cache that cannot be written costs time alone.
         with contextlib.suppress(OSError), replacing(path) as temporary, temporary.open("wb") as file:

@@ -84,7 +84,7 @@ class Records:
             raise PhotoError(f"{self.name(index)}: cannot be read ({error.strerror})") from error
         if len(content) != size:
             raise PhotoError(
-                f"{self.name(index)}: expected {size} bytes from byte {start} on, but the shard has {len(content)} there"
+                f"{self.name(index)}: expected {size} bytes from byte {start} on, but the shard has {len(content)}"
             )
         return content
 
@@ -96,8 +96,8 @@ class Records:
         return Records(files, labels, classes, folder=self.folder)
 
     def identity(self) -> bytes:
-        """What determines indices and labels, wherever the data set is: names of files in ``folder``, or a hash of places
-        and sizes in shards, labels and classes."""
+        """What determines indices and labels, wherever the data set is: names of files in ``folder``, or a hash of
+        places and sizes in shards, labels and classes."""
         if self.spans is None:
             return os.fsencode("\0".join([file[len(self.folder) :] for file in self.files])) + b"\0\0"
         parts = (self.spans.tobytes(), self.labels.tobytes(), "\n".join(self.classes).encode())

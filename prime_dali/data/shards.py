@@ -32,7 +32,10 @@ class Indexed(NamedTuple):
 
 
 def masked_crc(content: bytes) -> int:
-    """TFRecord's checksum: a CRC-32C, rotated by 15 bits, plus a constant (tensorflow.org/tutorials/load_data/tfrecord)."""
+    """TFRecord's checksum: a CRC-32C, rotated by 15 bits, plus a constant.
+
+    Source: tensorflow.org/tutorials/load_data/tfrecord.
+    """
     import google_crc32c
 
     crc: int = google_crc32c.value(content)

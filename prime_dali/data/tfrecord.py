@@ -38,28 +38,32 @@ def index(path: str, label: str | None) -> Indexed:
     """
     spans, labels = [], []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for start, length in _records(path, data):
+        for start, length in _records(shown(path), data):
             try:
-                features = dict(_features(data, start, start + length))
+                first, end, target = _sample(data, start, start + length, label)
             except (IndexError, ValueError) as error:
-                raise ShardError(f"{path}: expected a tf.train.Example at byte {start}, got other content") from error
-            image = next((features[name] for name in _IMAGES if name in features), None)
-            wanted = _LABELS if label is None else (label,)
-            target = next((features[name] for name in wanted if name in features), None)
-            for what, found, names in (("an image", image, _IMAGES), ("a label", target, wanted)):
-                if found is None:
-                    missing = "labels missing: " if what == "a label" else ""
-                    raise ShardError(
-                        f"{path}: Example at byte {start}: {missing}expected {what} in one of the features "
-                        f"{', '.join(names)}, got {', '.join(map(shown, sorted(features))) or 'none'}"
-                    )
-            assert image is not None
-            assert target is not None
-            where = f"{path}: Example at byte {start}"
-            first, end = _image(where, data, image)
+                words = error if isinstance(error, ShardError) else "expected a tf.train.Example, got other content"
+                raise ShardError(f"{shown(path)}: record at byte {start - _HEAD}: {words}") from error
             spans.append((0, 0, first, end - first, start, length))
-            labels.append(_label(where, data, target))
+            labels.append(target)
     return Indexed(np.array(spans, SPAN), labels)
+
+
+def _sample(data: mmap.mmap, start: int, end: int, label: str | None) -> tuple[int, int, int | str]:
+    """First byte and end of the image of an Example, and its label."""
+    features = dict(_features(data, start, end))
+    there = ", ".join(map(shown, sorted(features))) or "none"
+    image = next((features[name] for name in _IMAGES if name in features), None)
+    if image is None:
+        raise ShardError(f"expected an image in one of the features {', '.join(_IMAGES)}, got {there}")
+    wanted = _LABELS if label is None else (label,)
+    target = next((features[name] for name in wanted if name in features), None)
+    if target is None:
+        raise ShardError(
+            f"labels missing: expected a label in one of the features {', '.join(wanted)}, got {there}; "
+            "label= or --label names another"
+        )
+    return *_image(data, image), _label(data, target)
 
 
 def _records(path: str, data: mmap.mmap) -> Iterator[tuple[int, int]]:
@@ -123,15 +127,15 @@ def _features(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[str, Part
                     yield data[slice(*pair[1])].decode("utf-8", "replace"), lists[0]
 
 
-def _image(where: str, data: mmap.mmap, feature: Part) -> tuple[int, int]:
+def _image(data: mmap.mmap, feature: Part) -> tuple[int, int]:
     kind, start, end = feature
     values = list(_parts(data, start, end))
     if kind != 1 or len(values) != 1 or values[0][1] == values[0][2]:
-        raise ShardError(f"{where}: expected the bytes of one image, got {_words(kind, len(values))}")
-    return values[0][1:]
+        raise ShardError(f"expected the bytes of one image, got {_words(kind, len(values))}")
+    return values[0][1], values[0][2]
 
 
-def _label(where: str, data: mmap.mmap, feature: Part) -> int | str:
+def _label(data: mmap.mmap, feature: Part) -> int | str:
     kind, start, end = feature
     values = list(_parts(data, start, end))
     if kind == 1 and len(values) == 1 and values[0][1] < values[0][2]:
@@ -141,7 +145,7 @@ def _label(where: str, data: mmap.mmap, feature: Part) -> int | str:
         value, after = (first, last) if last < 0 else _varint(data, first)  # one varint, or packed
         if last < 0 or after == last:
             return value - 2**64 if value >= 2**63 else value
-    raise ShardError(f"{where}: expected a label, an integer or a class name, got {_words(kind, len(values))}")
+    raise ShardError(f"expected a label, an integer or a class name, got {_words(kind, len(values))}")
 
 
 def _words(kind: int, count: int) -> str:

@@ -1,4 +1,4 @@
-"""Index a WebDataset shard: a tar file whose members with the same key, up to the first dot of the name, are a sample."""
+"""Index a WebDataset shard: a tar file in which members of the same key, up to the first dot, are a sample."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def index(path: str, label: str | None) -> Indexed:
             images = [extension for extension in sample if extension.rpartition(".")[2] in _IMAGES]
             if len(images) != 1:
                 got = ", ".join(sorted(sample))
-                raise ShardError(f"{path}: sample {shown(key)!r}: expected one image, got the members {got}")
+                raise ShardError(f"{shown(path)}: sample {shown(key)!r}: expected one image, got the members {got}")
             texts = {
                 extension: os.pread(handle, member.size, member.offset_data)
                 for extension, member in sample.items()
@@ -47,9 +47,9 @@ def index(path: str, label: str | None) -> Indexed:
             }
             image = sample[images[0]]
             if not image.size:
-                raise ShardError(f"{path}: sample {shown(key)!r}: expected an image, got an empty member")
+                raise ShardError(f"{shown(path)}: sample {shown(key)!r}: expected an image, got an empty member")
             spans.append((0, 0, image.offset_data, image.size, 0, 0))
-            labels.append(_label(f"{path}: sample {shown(key)!r}", texts, label))
+            labels.append(_label(f"{shown(path)}: sample {shown(key)!r}", texts, label))
     return Indexed(np.array(spans, SPAN), labels)
 
 
@@ -57,32 +57,33 @@ def _samples(path: str, file: BinaryIO) -> Iterator[tuple[str, dict[str, tarfile
     """Keys of the samples, each with its members by extension, in lower case."""
     seen: set[str] = set()
     current, sample = "", dict[str, tarfile.TarInfo]()
-    for member in _members(path, file):
+    where = shown(path)
+    for member in _members(where, file):
         folder, _, name = member.name.rpartition("/")
         stem, dot, extension = name.partition(".")
         if not member.isreg() or not stem or not dot or name.startswith("__"):  # folders, hidden files, README, notes
             continue
-        key = f"{folder}/{stem}"
+        key = f"{folder}/{stem}" if folder else stem
         if key != current:
             if sample:
-                yield current.removeprefix("/"), sample
+                yield current, sample
             current, sample = key, {}
             if key in seen:
                 raise ShardError(
-                    f"{path}: expected the members of a sample one after another, but the key {shown(key)!r} comes again "
-                    f"at byte {member.offset}"
+                    f"{where}: expected the members of a sample one after another, but the key {shown(key)!r} comes "
+                    f"again at byte {member.offset}"
                 )
             seen.add(key)
         if extension.lower() in sample:
             raise ShardError(
-                f"{path}: expected each name once, but {shown(member.name)!r} comes again at byte {member.offset}"
+                f"{where}: expected each name once, but {shown(member.name)!r} comes again at byte {member.offset}"
             )
         sample[extension.lower()] = member
     if sample:
-        yield current.removeprefix("/"), sample
+        yield current, sample
 
 
-def _members(path: str, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
+def _members(where: str, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
     """The members of a tar file; ShardError if it ends before its end mark, which tarfile does not check."""
     end, size = 0, os.fstat(file.fileno()).st_size
     try:
@@ -90,15 +91,15 @@ def _members(path: str, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
             for member in tar:
                 end = tar.offset
                 yield member
-                tar.members.clear()  # it would keep all of them
+                tar.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
     except tarfile.TarError as error:
         if not end:
-            raise ShardError(f"{path}: expected an uncompressed tar file ({error})") from error
-        raise ShardError(f"{path}: ends at byte {size}, in the middle of a record before byte {end}") from error
+            raise ShardError(f"{where}: expected an uncompressed tar file, got {size} bytes ({error})") from error
+        raise ShardError(f"{where}: ends at byte {size}, in the middle of a record before byte {end}") from error
     if os.pread(file.fileno(), _BLOCK, end) != bytes(_BLOCK):
-        where = "ends there, in the middle of a record" if end >= size else "is damaged"
+        how = "ends there, in the middle of a record" if end >= size else "is damaged"
         raise ShardError(
-            f"{path}: expected a member or the end mark of a tar file at byte {end}, but the shard {where}"
+            f"{where}: expected a member or the end mark of a tar file at byte {end}, but the shard {where}"
         )
 
 

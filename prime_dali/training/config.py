@@ -22,7 +22,9 @@ class TrainConfig:
         TypeError, ValueError: A setting is out of range, or two contradict each other; the message names them.
     """
 
-    data: Annotated[str, "data set: class folders or shards (WebDataset, TFRecord, Parquet, Hugging Face), in any folder"] = ""
+    data: Annotated[
+        str, "data set: class folders or shards (WebDataset, TFRecord, Parquet, Hugging Face), in any folder"
+    ] = ""
     val: Annotated[str, "validation set, if data is the training set alone; empty: data has both, by name"] = ""
     label: Annotated[str, "column, feature, or field of the labels in shards; empty: the usual names"] = ""
     out: Annotated[str, "folder of the run: checkpoint, log, configuration"] = ""
@@ -90,6 +92,10 @@ class TrainConfig:
                 f"deepaugment: expected the folders EDSR and CAE, with an ImageNet recipe, got {list(self.deepaugment)}"
                 f" with recipe {self.recipe}"
             )
+        if self.val and self.is_cifar:
+            raise ValueError(
+                f"val: expected none with recipe {self.recipe}, whose data has both parts, got {self.val!r}"
+            )
         self.prime()
 
     @property
@@ -133,7 +139,9 @@ class TrainConfig:
 
 
 # Settings that may change when a run resumes: they affect where and how fast it runs, but not its result.
-FREE = frozenset({"data", "val", "out", "device", "workers", "save_minutes", "validate_every", "log_every", "tensorboard"})
+FREE = frozenset(
+    {"data", "val", "out", "device", "workers", "save_minutes", "validate_every", "log_every", "tensorboard"}
+)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

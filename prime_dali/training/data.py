@@ -81,7 +81,10 @@ class CifarData:
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
-        train, test = (read_cifar(config.data, config.cifar_classes, train=t) for t in (True, False))
+        train, test = (
+            read_cifar(config.data, config.cifar_classes, train=part, label=config.label or None)
+            for part in (True, False)
+        )
         if train.classes != test.classes:
             raise ValueError(f"{config.data}: expected the same classes in both parts")
         if len(train.images) < config.batch:
