@@ -79,7 +79,8 @@ class Records:
     def _read(self, index: int, start: int, size: int) -> bytes:
         assert self.spans is not None
         try:
-            content = os.pread(self._open(self.files[self.spans[index]["shard"]]).number, size, start)
+            shard = self._open(self.files[self.spans[index]["shard"]])  # kept open, whatever other threads open
+            content = os.pread(shard.number, size, start)
         except OSError as error:
             raise PhotoError(f"{self.name(index)}: cannot be read ({error.strerror})") from error
         if len(content) != size:

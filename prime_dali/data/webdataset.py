@@ -97,10 +97,8 @@ def _members(where: str, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
             raise ShardError(f"{where}: expected an uncompressed tar file, got {size} bytes ({error})") from error
         raise ShardError(f"{where}: ends at byte {size}, in the middle of a record before byte {end}") from error
     if os.pread(file.fileno(), _BLOCK, end) != bytes(_BLOCK):
-        how = "ends there, in the middle of a record" if end >= size else "is damaged"
-        raise ShardError(
-            f"{where}: expected a member or the end mark of a tar file at byte {end}, but the shard {where}"
-        )
+        how = "ends there, in the middle of a record" if size < end + _BLOCK else "is damaged"
+        raise ShardError(f"{where}: expected a member or the end mark of a tar at byte {end}, but the shard {how}")
 
 
 def _label(where: str, texts: dict[str, bytes], label: str | None) -> int | str:
