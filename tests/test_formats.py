@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import gzip
 import json
 import logging
@@ -136,6 +137,10 @@ def test_patterns_and_names_of_parts(root: Path, tmp_path: Path) -> None:
         sharding.write_records(tmp_path / "gap" / name, SAMPLES[:1])
     with pytest.raises(FileNotFoundError, match=r"expected all of 3 shards, missing 1: train-00001-of-00003.tfrecord"):
         open_records(tmp_path / "gap")
+
+
+def test_examples() -> None:
+    assert doctest.testmod(formats) == (0, 2)
 
 
 def test_class_folders_stay_class_folders(tmp_path: Path) -> None:
@@ -353,6 +358,9 @@ def test_sets_that_do_not_fit_together(root: Path, tmp_path: Path) -> None:
     sharding.write_records(tmp_path / "a.tfrecord", SAMPLES[:1])
     with pytest.raises(ShardError, match=r"expected shards of one format, .* got TFRecord, WebDataset"):
         open_records(tmp_path)
+    (tmp_path / "a.tar.gz").write_bytes(b"x")
+    with pytest.raises(ShardError, match=r"a.tar.gz: expected shards of one format, .* got an unknown one"):
+        open_records(tmp_path / "a.tar.gz")
     with pytest.raises(ShardError, match="expected each shard once, got 2 names, some of the same one"):
         open_records(str(tmp_path / "{a,a}.tar"))
     for arguments, message in (

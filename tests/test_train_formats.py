@@ -23,6 +23,7 @@ from prime_dali.data.cifar import read_cifar
 from prime_dali.evaluation import benchmarks
 from prime_dali.evaluation.image_sets import Decoding
 from prime_dali.training import train
+from prime_dali.training.config import TrainConfig, differences
 from prime_dali.training.trainer import Trainer
 
 TRAIN, VAL = sharding.samples(18), sharding.samples(9, seed=100)
@@ -74,6 +75,8 @@ def test_parts_by_pattern_and_classes_by_name(sets: Path, tmp_path: Path) -> Non
     trainer = start(data, tmp_path, "--val", str(val))
     labels = torch.cat([labels for _, labels in trainer.data.validation()])
     assert labels.tolist() == ["abc".index(name) for _, name, _ in VAL]
+    with pytest.raises(ValueError, match="val: expected none with recipe cifar10, whose data has both parts, got 'x'"):
+        TrainConfig(val="x")
     with pytest.raises(ValueError, match=r"--data the training set, and --val the validation set"):
         start(data, tmp_path)
     (tmp_path / "plain").mkdir()
@@ -104,6 +107,14 @@ def test_a_run_does_not_continue_with_other_shards(sets: Path, tmp_path: Path) -
         for root in (sets / "webdataset", tmp_path / "moved", tmp_path / "other")
     ]
     assert identities[0] == identities[1] != identities[2]
+
+
+def test_runs_of_earlier_versions_resume() -> None:
+    """Their settings lack those of formats, which then are the defaults."""
+    new = TrainConfig().plain()
+    old = {name: value for name, value in new.items() if name not in ("val", "label")}
+    assert differences(old, new) == []
+    assert differences(old, {**new, "label": "fine_label"}) == ["label: '', now 'fine_label'"]
 
 
 @pytest.mark.parametrize("kind", ["webdataset", "parquet"])

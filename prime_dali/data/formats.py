@@ -215,7 +215,7 @@ def _indexed(shards: Sequence[str], label: str | None) -> Records:
     if len(formats) != 1 or None in formats:
         raise ShardError(
             f"{shown(shards[0])}: expected shards of one format, .tar, .tfrecord, .parquet or .arrow, got "
-            f"{', '.join(sorted(str(known) for known in formats))}"
+            f"{', '.join(sorted(known or 'an unknown one' for known in formats))}"
         )
     if len({os.path.realpath(shard) for shard in shards}) < len(shards):
         raise ShardError(f"{shown(shards[0])}: expected each shard once, got {len(shards)} names, some of the same one")

@@ -22,9 +22,7 @@ class TrainConfig:
         TypeError, ValueError: A setting is out of range, or two contradict each other; the message names them.
     """
 
-    data: Annotated[
-        str, "data set: class folders or shards (WebDataset, TFRecord, Parquet, Hugging Face), in any folder"
-    ] = ""
+    data: Annotated[str, "data set: class folders, or shards of WebDataset, TFRecord, Parquet or Hugging Face"] = ""
     val: Annotated[str, "validation set, if data is the training set alone; empty: data has both, by name"] = ""
     label: Annotated[str, "column, feature, or field of the labels in shards; empty: the usual names"] = ""
     out: Annotated[str, "folder of the run: checkpoint, log, configuration"] = ""
@@ -145,9 +143,13 @@ FREE = frozenset(
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Changes that prevent a run from resuming, in words; both from :meth:`TrainConfig.plain`."""
-    return [f"{name}: {old.get(name)!r}, now {value!r}" for name, value in new.items()
-            if name not in FREE and old.get(name) != value]  # fmt: skip
+    """Changes that prevent a run from resuming, in words; both from :meth:`TrainConfig.plain`.
+
+    Earlier versions had fewer settings; their runs are those of the defaults of the others.
+    """
+    old = {**TrainConfig().plain(), **old}
+    return [f"{name}: {old[name]!r}, now {value!r}" for name, value in new.items()
+            if name not in FREE and old[name] != value]  # fmt: skip
 
 
 _IMAGENET = {"stem": "imagenet", "size": 224, "resize": 256, "batch": 256, "weight_decay": 1e-4, "severity": 1}
