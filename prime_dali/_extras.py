@@ -13,6 +13,7 @@ PACKAGES = {
         "PIL": "pillow", "scipy": "scipy", "skimage": "scikit-image", "tensorboard": "tensorboard", "timm": "timm",
         "torchvision": "torchvision", "tqdm": "tqdm", "yaml": "pyyaml",
     },
+    "formats": {"google_crc32c": "google-crc32c", "pyarrow": "pyarrow"},
     "dali-cuda13": {"nvidia.dali": "nvidia-dali-cuda130"},
     "cupy-cuda13": {"cupy": "cupy-cuda13x"},
 }  # fmt: skip

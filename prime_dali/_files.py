@@ -37,6 +37,20 @@ def held(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def cache_folder() -> Path:
+    """Where results are kept that can be made again: ``PRIME_DALI_CACHE``, by default ``~/.cache/prime-dali``."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prime-dali"
+    return Path(os.environ.get("PRIME_DALI_CACHE") or default)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Waits until no other process holds the file, which is created if it does not exist."""
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; if the block succeeds, the file is synced and renamed to ``path``.

@@ -27,10 +27,10 @@ from prime_dali.dali import (
     RandomCrop,
     Reader,
     Source,
-    dataset,
     train_pipeline,
     val_pipeline,
 )
+from prime_dali.data.folders import image_folder
 
 COUNT, CLASSES = 11, 3
 SIZE = (16, 24)
@@ -99,7 +99,7 @@ def assert_same(batches: Sequence, expected: Sequence) -> None:
 
 
 def reader(folder: Path, indexed: bool, decoded: bool = False) -> Callable:
-    files, _, _ = dataset.image_folder(folder)
+    files, _, _ = image_folder(folder)
 
     def source():
         encoded, number = fn.readers.file(files=files, labels=list(range(COUNT)), random_shuffle=True, name="files")

@@ -127,7 +127,7 @@ def test_class_folders_are_mapped_by_name(tmp_path: Path) -> None:
 def test_unknown_class_folders(tmp_path: Path) -> None:
     save_picture(tmp_path / WNIDS[0] / "a.png", 0)
     save_picture(tmp_path / "n99999999" / "a.png", 0)
-    message = f"expected folders of the network's 4 classes ({WNIDS[0]} to {WNIDS[3]}), got 1 others: n99999999"
+    message = f"expected the network's 4 classes ({WNIDS[0]} to {WNIDS[3]}), got 1 others: n99999999"
     with pytest.raises(ValueError, match=re.escape(message)):
         benchmarks.imagenet_pictures(tmp_path, WNIDS)
     assert benchmarks.imagenet_pictures(tmp_path, WNIDS, subset=True).labels.tolist() == [0]
@@ -175,7 +175,7 @@ def test_bad_imagenet_c(imagenet_c: Path) -> None:
     with pytest.raises(ValueError, match=r"broken\.JPEG: not a readable image"):
         list(benchmarks.imagenet_corrupted(imagenet_c, WNIDS).read("fog", 1).batches(8, CPU))
     (imagenet_c / "fog" / "5" / "n99999999").mkdir()
-    with pytest.raises(ValueError, match=r"fog/5: expected folders of the network's 4 classes .*: n99999999"):
+    with pytest.raises(ValueError, match=r"fog/5: expected the network's 4 classes .*: n99999999"):
         benchmarks.imagenet_corrupted(imagenet_c, WNIDS)
     (imagenet_c / "fog" / "5" / "n99999999").rmdir()
     (imagenet_c / "fog" / "6").mkdir()

@@ -86,7 +86,7 @@ def test_bad_input(images: np.ndarray, tmp_path: Path) -> None:
     with pytest.raises(
         FileNotFoundError,
         match=f"^{tmp_path}: expected CIFAR-100, as cifar-100-python/test, cifar-100-binary/test.bin or test/CLASS/IMAGE, "
-        "found none of them; get it from www.cs.toronto.edu/~kriz/cifar.html and unpack it there$",
+        "or shards, found none of them; get it from www.cs.toronto.edu/~kriz/cifar.html and unpack it there$",
     ):
         read_cifar(tmp_path, 100, train=False)
     with pytest.raises(ValueError, match="classes: expected 10 or 100, got 20"):

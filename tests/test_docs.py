@@ -62,8 +62,10 @@ def given(root: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.stem)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.stem == "dali":
+    if page.stem in ("dali", "data"):
         pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    if page.stem == "data":
+        pytest.importorskip("webdataset", reason="webdataset is not installed")
     monkeypatch.chdir(tmp_path)
     torch._dynamo.reset()
     found = given(tmp_path)

@@ -17,7 +17,8 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 import pipelining
 from pipelining import COUNT, assert_same, reader, train
 
-from prime_dali.dali import Loader, Source, dataset
+from prime_dali.dali import Loader, Source
+from prime_dali.data.folders import image_folder
 
 device, folder = pipelining.device, pipelining.folder  # fixtures
 
@@ -52,7 +53,7 @@ def test_state_in_the_middle_of_an_epoch(folder: Path, device: str, tmp_path: Pa
 ])  # fmt: skip
 def test_a_state_outlives_any_format(keep: Callable, folder: Path, tmp_path: Path) -> None:
     """After a skipped file, and of arguments of NumPy's types."""
-    files, labels, _ = dataset.image_folder(folder)
+    files, labels, _ = image_folder(folder)
     (tmp_path / "broken.png").write_bytes(b"x")
     files[3] = str(tmp_path / "broken.png")
 
@@ -95,7 +96,7 @@ def test_a_state_with_the_checkpoint_of_a_source(folder: Path) -> None:
     ({"replaced": [[0, 1], [1, 2]]}, r"each with that of a file that is not broken, got \[0, 1\]"),
     ({"replaced": [["a", 1]]}, r"replaced\[0\]\[0\]: expected an int, got str"),
     ({"replaced": {"a": 1}}, "state: replaced: expected pairs of file indices"),
-    ({"checkpoint": "AAAA"}, "state: checkpoint: expected that of a pipeline of files, without one, got one"),
+    ({"checkpoint": "AAAA"}, "state: checkpoint: expected that of a pipeline of a data set, without one, got one"),
 ])  # fmt: skip
 def test_a_state_that_is_damaged_changes_nothing(change: dict, message: str, folder: Path) -> None:
     loader = train(folder)

@@ -18,13 +18,13 @@ import pipelining
 from nvidia.dali import fn, types
 from pipelining import COUNT, SIZE, by_number, picture, train, validate
 
-from prime_dali.dali import dataset
+from prime_dali.data.folders import image_folder
 
 device, folder = pipelining.device, pipelining.folder  # fixtures
 
 
 def test_numbers_and_labels_are_those_of_image_folder(folder: Path, device: str) -> None:
-    files, labels, classes = dataset.image_folder(folder)
+    files, labels, classes = image_folder(folder)
     assert classes == ["a", "b", "c"]
     assert [Path(f).stem for f in files] == [f"{i:02d}" for i in range(COUNT)]
     torchvision = pytest.importorskip("torchvision")
@@ -48,7 +48,7 @@ def test_folders_below_a_class_are_sorted(tmp_path: Path) -> None:
         (tmp_path / "class" / name).mkdir(parents=True, exist_ok=True)
         for photo in ("2.jpg", "10.JPEG", "1.png"):
             (tmp_path / "class" / name / photo).touch()
-    files, _, _ = dataset.image_folder(tmp_path)
+    files, _, _ = image_folder(tmp_path)
     assert files == [file for file, _ in torchvision.datasets.ImageFolder(str(tmp_path)).samples]
 
 

@@ -23,6 +23,7 @@ from test_corruptions import tiles
 import prime_dali
 from prime_dali import _files, _workers, cli
 from prime_dali._states import Kind, read_array
+from prime_dali.data.records import Records
 from prime_dali.evaluation import corrupt
 from prime_dali.tools import augment
 
@@ -226,9 +227,9 @@ def test_a_worker_of_a_data_loader_that_dies(command: str, tmp_path: Path, monke
     dataset = image_sets._Files if command == "evaluate" else samples._Pairs
     monkeypatch.setattr(dataset, "__getitem__", lambda self, number: os.kill(os.getpid(), signal.SIGKILL))
     if command == "evaluate":
-        batches = image_sets.Pictures(files, np.zeros(4, np.int64), 32, None, image_sets.Decoding(workers=1)).batches(
-            2, torch.device("cpu")
-        )
+        batches = image_sets.Pictures(
+            Records(files, np.zeros(4, np.int64)), 32, None, image_sets.Decoding(workers=1)
+        ).batches(2, torch.device("cpu"))
     else:
         images = samples.Photos([Path(file) for file in files], None)
         batches = samples.pairs(samples.Corruptions.of(images, None, [1], 0, None), range(4), 1)

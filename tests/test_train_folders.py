@@ -13,7 +13,8 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 from prime_dali.training import checkpoint, train
-from prime_dali.training.data import listed
+from prime_dali.training.config import TrainConfig
+from prime_dali.training.data import opened
 from prime_dali.training.ranks import Ranks
 from prime_dali.training.trainer import Trainer
 
@@ -87,7 +88,7 @@ def test_deepaugment_is_a_concatenation(data: Path, tmp_path: Path, photo: np.nd
     trainer = start(data, tmp_path / "out", "--deepaugment", *map(str, trees))
     assert trainer.steps == (18 + 12 + 12) // 6
     (trees[1] / "c").rename(trees[1] / "d")
-    with pytest.raises(ValueError, match="CAE: expected the class folders of train; missing: c; not in train: d"):
+    with pytest.raises(ValueError, match="CAE: expected the classes of train; missing: c; not in train: d"):
         start(data, tmp_path / "out", "--deepaugment", *map(str, trees))
 
 
@@ -98,7 +99,7 @@ def test_bad_folders(data: Path, tmp_path: Path, photo: np.ndarray) -> None:
         start(tmp_path / "nowhere", tmp_path / "out")
     make_tree(tmp_path / "train", photo)
     make_tree(tmp_path / "val", photo, classes="abd")
-    with pytest.raises(ValueError, match="val: expected the class folders of train; missing: c; not in train: d"):
+    with pytest.raises(ValueError, match="val: expected the classes of train; missing: c; not in train: d"):
         start(tmp_path, tmp_path / "out")
     with pytest.raises(ValueError, match="expected 100 class folders, or ImageNet's 1,000, for in100, got 3"):
         start(data, tmp_path / "out", "--recipe", "in100")
@@ -109,10 +110,10 @@ def test_imagenet_100_is_every_tenth_class(tmp_path: Path) -> None:
     for i in range(1000):
         (tmp_path / f"n{i:08d}").mkdir()
         (tmp_path / f"n{i:08d}" / "0.jpg").touch()
-    files, labels, classes = listed(tmp_path, "in100")
-    assert classes == tuple(f"n{i:08d}" for i in range(0, 1000, 10))
-    assert labels == list(range(100))
-    assert [Path(f).parent.name for f in files] == list(classes)
+    found = opened(TrainConfig(recipe="in100"), str(tmp_path), None)
+    assert found.classes == tuple(f"n{i:08d}" for i in range(0, 1000, 10))
+    assert found.labels.tolist() == list(range(100))
+    assert [Path(f).parent.name for f in found.files] == list(found.classes)
 
 
 def test_does_not_continue_with_other_images(tmp_path: Path, photo: np.ndarray) -> None:

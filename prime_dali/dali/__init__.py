@@ -9,7 +9,7 @@
         images = fn.resize(images, size=(224, 224))
         return prime_dali.dali.prime(images, "imagenet", seed=1, mean=..., std=...), labels
 
-Complete pipelines over folders of images, and a loader that returns their batches as torch tensors::
+Complete pipelines over folders or shards of images, and a loader that returns their batches as torch tensors::
 
     loader = Loader(train_pipeline("train", "imagenet", batch_size=256, seed=1))
     for images, labels, index in loader:
@@ -27,7 +27,8 @@ from .loader import Batch, Loader
 from .native import arguments, build_plugin, load_plugin, plugin_path
 from .operator import prime
 from .pipelines import ImagePipeline, train_pipeline, val_pipeline
-from .settings import Augmentation, CenterCrop, Execution, Output, RandomCrop, Reader, Source
+from .settings import Augmentation, CenterCrop, Execution, Output, RandomCrop
+from .sources import Reader, Source
 
 __all__ = [
     "Augmentation",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +13,12 @@ from numpy.typing import NDArray
 
 from .. import _arguments
 from ..data import folders as _folders
+from ..data.formats import open_records
+from ..data.records import Records
 from ..data.sampling import permutation
-from .settings import Reader
+from .sources import Reader
+
+_THREADS = 8  # that read shards
 
 
 @dataclass(frozen=True)
@@ -43,19 +48,27 @@ class EpochSampling:
         return images // self.batch_size if self.last_batch == "drop" else -(-images // self.batch_size)
 
 
-class Files:
-    """A data set of files, the part of it that one shard reads, and the order of each epoch.
+class Images:
+    """A data set of encoded images, the part of it that one shard reads, and the order of each epoch.
 
-    ``files[i]`` is the image with index ``i`` and label ``labels[i]`` (int64). The order of an epoch depends only on
-    seed and epoch: each shard computes that of the whole data set and takes every ``num_shards``-th image of it.
+    The order of an epoch depends only on seed and epoch: each shard computes that of the whole data set and takes every
+    ``num_shards``-th image of it.
+
+    Attributes:
+        records: The images, by index.
+        are_files: Whether each is a file, which DALI reads itself.
+        replaced: Index of each unreadable image, and that of the one read instead.
+        images, batches: Per epoch, on this shard.
     """
 
-    def __init__(self, files: Sequence[str], labels: NDArray[np.int64], sampling: EpochSampling) -> None:
-        self.files, self.labels, self.sampling = files, labels, sampling
-        self._special = _folders.special(files)
-        self.replaced: dict[int, int] = {}  # index of an unreadable file: index of the one read instead
+    def __init__(self, records: Records, sampling: EpochSampling) -> None:
+        self.records, self.sampling = records, sampling
+        self.are_files = records.spans is None
+        self._special = _folders.special(records.files) if self.are_files else set()
+        self.replaced: dict[int, int] = {}
         self._shard: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))  # of the last requested epoch
-        self.images = self._share(sampling, len(files))
+        self._threads: ThreadPoolExecutor | None = None  # made at the first batch: a fork would not have its threads
+        self.images = self._share(sampling, len(records))
         self.batches = -(-self.images // sampling.batch_size)
 
     @staticmethod
@@ -76,29 +89,50 @@ class Files:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that must be the same to resume from a state."""
-        return {"number of images": len(self.files)} | asdict(self.sampling)
+        return {"number of images": len(self.records)} | asdict(self.sampling)
 
     def batch(self, step: int) -> tuple[NDArray[np.int64], int]:
         """Image indices of batch ``step``, counted from the start of epoch 0, before replacements; and its epoch."""
         epoch, place = divmod(step, self.batches)
         if self._shard[0] != epoch:
-            total, sampling = len(self.files), self.sampling
+            total, sampling = len(self.records), self.sampling
             order = permutation(sampling.seed, epoch, total) if sampling.shuffle else np.arange(total)
             self._shard = epoch, order[(sampling.shard_id + sampling.num_shards * np.arange(self.images)) % total]
         size = self.sampling.batch_size
         return self._shard[1][place * size : (place + 1) * size], epoch
 
+    def numbers(self, step: int) -> tuple[NDArray[np.int64], int]:
+        """Image indices of batch ``step``, after replacements, and its epoch."""
+        numbers, epoch = self.batch(step)
+        return np.array([self.replaced.get(n, n) for n in numbers.tolist()], np.int64), epoch
+
     def feed(
         self, step: int
     ) -> tuple[list[NDArray[np.uint8]], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Batch ``step`` for an external source: paths as bytes, labels, image indices, epochs."""
-        numbers, epoch = self.batch(step)
-        numbers = np.array([self.replaced.get(n, n) for n in numbers.tolist()], np.int64)
-        names = [self.files[n] for n in numbers]
-        # Pipes and the like get a slash at the end: opening that fails, whereas opening a pipe would block.
-        names = [f"{name}/" if name in self._special else name for name in names]
-        paths = [np.frombuffer(os.fsencode(name), np.uint8) for name in names]
-        return paths, self.labels[numbers], numbers, np.full(len(numbers), epoch, np.int64)
+        """Batch ``step`` for an external source: encoded images, or paths of files; labels, image indices, epochs.
+
+        Raises:
+            PhotoError: An image of a shard cannot be read.
+        """
+        numbers, epoch = self.numbers(step)
+        given = [self._path(n) for n in numbers] if self.are_files else self._read(numbers.tolist())
+        arrays = [np.frombuffer(content, np.uint8) for content in given]
+        return arrays, self.records.labels[numbers], numbers, np.full(len(numbers), epoch, np.int64)
+
+    def _path(self, number: int) -> bytes:
+        """A path; pipes and the like get a slash at the end: opening that fails, whereas opening a pipe would block."""
+        name = self.records.files[number]
+        return os.fsencode(f"{name}/" if name in self._special else name)
+
+    def _read(self, numbers: list[int]) -> list[bytes]:
+        """The encoded images, read by several threads, which wait for the file system at the same time."""
+        self._threads = self._threads or ThreadPoolExecutor(_THREADS, "prime-dali-read")
+        parts = [numbers[i::_THREADS] for i in range(min(_THREADS, len(numbers)))]
+        read = self._threads.map(lambda part: [self.records.encoded(n) for n in part], parts)
+        found: list[bytes] = [b""] * len(numbers)
+        for i, part in enumerate(read):
+            found[i::_THREADS] = part
+        return found
 
     def replace(self, broken: Sequence[int]) -> None:
         """From now on read the next good file instead of each of ``broken``.
@@ -107,53 +141,25 @@ class Files:
             ValueError: No good file is left.
         """
         bad = {*self.replaced, *broken}
-        if len(bad) == len(self.files):
+        if len(bad) == len(self.records):
             raise ValueError(f"files: expected a readable image, got {len(bad)} files, none of which can be decoded")
         for number in bad:
             good = number
             while good in bad:
-                good = (good + 1) % len(self.files)
+                good = (good + 1) % len(self.records)
             self.replaced[number] = good
 
 
-def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], list[str]]:
-    """Files, labels and class names of a folder with one subfolder per class.
-
-    As in ``torchvision.datasets.ImageFolder``, classes sorted by name have the labels 0, 1, ...; within a class its
-    folder and those below it are sorted, so image indices are also the same. Unlike there, hidden files and folders,
-    whose names begin with a dot, are skipped.
+def listed(reader: Reader) -> Records:
+    """The images of a reader, and their labels.
 
     Raises:
-        ValueError: No such folder, no class folders, a class without images, or a link to one of its parent folders.
-        OSError: A folder cannot be listed, or a link instead of a class folder is broken.
+        ValueError, OSError: As for :func:`prime_dali.data.formats.open_records`.
     """
-    root = os.fspath(folder)
-    if not os.path.isdir(root):
-        raise ValueError(f"folder: expected a folder with one subfolder per class, got {root!r}, which is not a folder")
-    classes = _folders.classes(root)
-    if not classes:
-        raise ValueError(f"folder: expected one subfolder per class in {root!r}, got none")
-    files: list[str] = []
-    labels: list[int] = []
-    for label, name in enumerate(classes):
-        inside = _folders.pictures(os.path.join(root, name))
-        if not inside:
-            suffixes = ", ".join(_folders.SUFFIXES)
-            raise ValueError(f"folder: expected images ({suffixes}) of each class, got none of {name!r}")
-        files += inside
-        labels += [label] * len(inside)
-    return files, labels, classes
-
-
-def listed(reader: Reader) -> tuple[list[str], NDArray[np.int64]]:
-    """The files of a reader, and their labels.
-
-    Raises:
-        ValueError, OSError: As for :func:`image_folder`.
-    """
+    if isinstance(reader.folder, Records):
+        return reader.folder
     if reader.folder is not None:
-        names, labels, _ = image_folder(reader.folder)
-        return names, np.array(labels, np.int64)
+        return open_records(reader.folder, reader.split, reader.label)
     assert reader.files is not None
     assert reader.labels is not None
-    return [os.fspath(file) for file in reader.files], np.asarray(reader.labels).astype(np.int64)
+    return Records([os.fspath(file) for file in reader.files], np.asarray(reader.labels).astype(np.int64))

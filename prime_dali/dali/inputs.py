@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from nvidia.dali.data_node import DataNode
 
 from ..data.pictures import reader, refused
-from .dataset import Files
+from .dataset import Images
 from .operator import fn, types
-from .settings import Source
+from .sources import Source
 
 
 class Inputs(NamedTuple):
@@ -27,16 +27,19 @@ class Inputs(NamedTuple):
     """The epoch of each image; None in validation, which has no random draws."""
 
 
-def of_files(data: Files, start: int, numbered: bool) -> Inputs:
-    """Encoded files from batch ``start`` on, with their epochs if ``numbered``."""
+def of_images(data: Images, start: int, numbered: bool) -> Inputs:
+    """Encoded images from batch ``start`` on, with their epochs if ``numbered``."""
     count = 4 if numbered else 3
     # Stateless: the number of the batch is part of DALI's checkpoints.
-    paths, label, index, *epoch = fn.external_source(
+    encoded, label, index, *epoch = fn.external_source(
         lambda info: data.feed(start + info.iteration)[:count], num_outputs=count, batch=True, batch_info=True,
         dtype=[types.UINT8, types.INT64, types.INT64, types.INT64][:count], ndim=[1, 0, 0, 0][:count],
     )  # fmt: skip
-    # Memory-mapping a file that is read once is slower than reading it: 16,000 versus 36,000 photographs per second.
-    return Inputs(fn.io.file.read(paths, dont_use_mmap=True), label, index, epoch[0] if numbered else None)
+    if data.are_files:  # these are their paths
+        # Memory-mapping a file that is read once is slower than reading it: 16,000 versus 36,000 photographs per
+        # second.
+        encoded = fn.io.file.read(encoded, dont_use_mmap=True)
+    return Inputs(encoded, label, index, epoch[0] if numbered else None)
 
 
 def of_source(source: Source, batch_size: int, batches: int, numbered: bool) -> Inputs:

@@ -1,22 +1,22 @@
-"""Batches of a pipeline as torch tensors: epochs, broken files, and states that resume exactly."""
+"""Batches of a pipeline as torch tensors: epochs, broken images, and states that resume exactly."""
 
 from __future__ import annotations
 
 import base64
 import logging
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from nvidia.dali import Pipeline
 
 from .. import _arguments
 from .._native import require_torch
 from .._states import Kind
-from ..data.folders import shown
-from ..data.pictures import PhotoError, check
-from .dataset import Files
+from ..data.pictures import PhotoError, reader, refused
+from ..data.records import Records
+from .dataset import Images
 from .operator import types
 from .pipelines import ImagePipeline, fn
 
@@ -59,14 +59,14 @@ class Loader:
 
     Args:
         pipeline: From :func:`train_pipeline` or :func:`val_pipeline`. One loader per pipeline.
-        on_error: What happens when a file cannot be read or decoded. ``"raise"``: a ValueError that names it.
-            ``"skip"``: a warning is logged, from then on the next good file of the list is read instead (with its own
+        on_error: What happens when an image cannot be read or decoded. ``"raise"``: a ValueError that names it.
+            ``"skip"``: a warning is logged, from then on the next good image of the list is read instead (with its own
             label and index, so that an epoch keeps its length), and the pipeline restarts from the same batch. Only
-            for pipelines of files.
+            for pipelines of a data set.
 
     Attributes:
-        pipeline: The current pipeline; ``load_state_dict`` and skipped files replace it.
-        replaced: Indices of broken files that were found, each with the index of the file read instead.
+        pipeline: The current pipeline; ``load_state_dict`` and skipped images replace it.
+        replaced: Indices of broken images that were found, each with the index of the one read instead.
 
     Raises:
         TypeError, ValueError: An argument is invalid.
@@ -111,15 +111,15 @@ class Loader:
 
     @property
     def replaced(self) -> Mapping[int, int]:
-        """Indices of broken files that were found, each with the index of the file read instead."""
+        """Indices of broken images that were found, each with the index of the one read instead."""
         return {} if self.pipeline.data is None else dict(self.pipeline.data.replaced)
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches of an epoch, or the rest of one after ``break`` or ``load_state_dict``.
 
         Raises:
-            ValueError: With ``on_error="raise"``: a file cannot be read or decoded; the message names it. With
-                ``"skip"``: no file can be decoded.
+            ValueError: With ``on_error="raise"``: an image cannot be read or decoded; the message names it. With
+                ``"skip"``: no image can be decoded.
             RuntimeError: Any other failure of the pipeline, with DALI's message.
         """
         while True:
@@ -161,7 +161,7 @@ class Loader:
                 raise ValueError(f"state: expected one with {name} {own!r}, got {state['settings'].get(name)!r}")
         data = self.pipeline.data
         done = _arguments.integer("state: batches", state["batches"], 0, 2**32 * len(self) - 1)
-        replaced = _replaced(state["replaced"], 0 if data is None else len(data.files))
+        replaced = _replaced(state["replaced"], 0 if data is None else len(data.records))
         pipeline = self.pipeline.restarted(done, _checkpoint(state["checkpoint"], data is None))
         try:
             pipeline.build()  # a checkpoint that DALI cannot read fails here, not at the first batch
@@ -183,14 +183,14 @@ class Loader:
         while True:
             try:
                 return self.pipeline.run()
-            except (RuntimeError, UnicodeDecodeError) as error:  # DALI's text may have a file name that is no UTF-8
+            except (RuntimeError, UnicodeDecodeError, PhotoError) as error:  # DALI's text may be no UTF-8
                 self._failed = True
                 data = self.pipeline.data
                 if data is None:
                     raise
                 # The pipeline prefetches: the broken file may be in a later batch than the requested one.
                 steps = range(self._done, self._done + self.pipeline.prefetch_queue_depth + 1)
-                broken = self._broken({n for step in steps for n in data.feed(step)[2].tolist()})
+                broken = self._broken({n for step in steps for n in data.numbers(step)[0].tolist()})
                 if not broken:
                     raise
                 if self.on_error == "raise":
@@ -213,7 +213,7 @@ class Loader:
             read.synchronize()
             del self._held[0]
 
-    def _skip(self, data: Files, broken: dict[int, str]) -> None:
+    def _skip(self, data: Images, broken: dict[int, str]) -> None:
         """Replace these broken files, and replacements that turn out to be broken too."""
         found = broken
         while found:
@@ -221,15 +221,13 @@ class Loader:
             found = self._broken({data.replaced[number] for number in found})
             broken = broken | found
         for number, why in broken.items():
-            _log.warning("%s; read instead: %s", why, shown(data.files[data.replaced[number]]))
+            _log.warning("%s; read instead: %s", why, data.records.name(data.replaced[number]))
 
     def _broken(self, numbers: set[int]) -> dict[int, str]:
-        """Which of these files are broken: by index, a message that names the file and says what is wrong."""
+        """Which of these images are broken: by index, a message that names the file or shard and says what is wrong."""
         data = self.pipeline.data
         assert data is not None
-        places = sorted(numbers)
-        found = broken_files([data.files[number] for number in places], self.pipeline.device_id)
-        return {places[i]: why for i, why in found.items()}
+        return broken_images(data.records, sorted(numbers), self.pipeline.device_id)
 
     def _batch(self, outputs: Sequence[Any]) -> Batch:
         import torch
@@ -278,7 +276,7 @@ def _checkpoint(given: Any, wanted: bool) -> bytes | None:
         ValueError: It is missing, damaged, or given for a pipeline without one.
     """
     if (given is not None) != wanted:
-        kind = "a pipeline of a source" if wanted else "a pipeline of files, without one"
+        kind = "a pipeline of a source" if wanted else "a pipeline of a data set, without one"
         raise ValueError(f"state: checkpoint: expected that of {kind}, got {'none' if given is None else 'one'}")
     try:
         return base64.b64decode(given, validate=True) if isinstance(given, str) else given
@@ -286,42 +284,43 @@ def _checkpoint(given: Any, wanted: bool) -> bytes | None:
         raise ValueError(f"state: checkpoint: expected base64 ({error})") from error
 
 
-def broken_files(paths: list[str], device_id: int | None) -> dict[int, str]:
-    """Positions in ``paths`` of files that cannot be read or decoded, each with a message that names it."""
+def broken_images(records: Records, numbers: Iterable[int], device_id: int | None) -> dict[int, str]:
+    """Which of these images cannot be read or decoded: by index, a message that names the file or shard."""
     found: dict[int, str] = {}
-    sound: list[int] = []
-    for place, path in enumerate(paths):
+    sound: dict[int, NDArray[np.uint8]] = {}
+    for number in numbers:
         try:
-            check(path)
+            data = np.frombuffer(records.encoded(number), np.uint8)
         except PhotoError as error:
-            found[place] = str(error)
+            found[number] = str(error)
+            continue
+        why = refused(reader(data))
+        if why:
+            found[number] = f"{records.name(number)}: not a readable image ({why})"
         else:
-            sound.append(place)
+            sound[number] = data
 
     def halve(places: list[int]) -> None:
-        why = _why_not_decoded([paths[place] for place in places], device_id) if places else None
+        why = _why_not_decoded([sound[place] for place in places], device_id) if places else None
         if why is None:
             return
         if len(places) == 1:
-            found[places[0]] = f"{shown(paths[places[0]])}: {why}"
+            found[places[0]] = f"{records.name(places[0])}: {why}"
             return
         halve(places[: len(places) // 2])
         halve(places[len(places) // 2 :])
 
-    halve(sound)
+    halve(list(sound))
     return dict(sorted(found.items()))
 
 
-def _why_not_decoded(paths: list[str], device_id: int | None) -> str | None:
-    """DALI's reason why one of these files cannot be decoded; None if all can."""
-    pipeline = Pipeline(batch_size=len(paths), num_threads=2, device_id=device_id, prefetch_queue_depth=1)
-    names = [np.frombuffer(os.fsencode(path), np.uint8) for path in paths]
+def _why_not_decoded(encoded: list[NDArray[np.uint8]], device_id: int | None) -> str | None:
+    """DALI's reason why one of these images cannot be decoded; None if all can."""
+    pipeline = Pipeline(batch_size=len(encoded), num_threads=2, device_id=device_id, prefetch_queue_depth=1)
     with pipeline:
-        encoded = fn.io.file.read(
-            fn.external_source(lambda: names, batch=True, dtype=types.UINT8, ndim=1), dont_use_mmap=True
-        )
-        images = fn.decoders.image(encoded, device="cpu" if device_id is None else "mixed")
-        pipeline.set_outputs(fn.peek_image_shape(encoded), images)
+        given = fn.external_source(lambda: encoded, batch=True, dtype=types.UINT8, ndim=1)
+        images = fn.decoders.image(given, device="cpu" if device_id is None else "mixed")
+        pipeline.set_outputs(fn.peek_image_shape(given), images)
     try:
         pipeline.run()
     except (RuntimeError, UnicodeDecodeError) as error:

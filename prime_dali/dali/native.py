@@ -8,7 +8,6 @@ the CUDA runtime, but no CUDA compiler and no GPU.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import json
 import os
@@ -16,8 +15,6 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import nvidia.dali
@@ -25,7 +22,7 @@ from nvidia.dali import plugin_manager, sysconfig
 
 from .. import _arrays, _native, _progress, _toolkit
 from .._devices import DALI_OPERATOR, Finding
-from .._files import commit, make_folder, replacing
+from .._files import alone, cache_folder, commit, make_folder, replacing
 from .._states import Kind
 from ..config import PrimeConfig, as_config
 
@@ -65,14 +62,12 @@ def plugin_path() -> Path:
         >>> prime_dali.dali.plugin_path().name
         'libprime_dali_plugin.so'
     """
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prime-dali"
-    folder = Path(os.environ.get("PRIME_DALI_CACHE") or default)
     digest = hashlib.sha256(" ".join((*_FLAGS, str(_dali_flags()))).encode())
     csrc = _csrc()
     for source in sorted(file for pattern in _toolkit.PLUGIN_SOURCES for file in csrc.glob(pattern)):
         digest.update(source.name.encode() + source.read_bytes())
     version = f"dali-{nvidia.dali.__version__}-cuda{nvidia.dali.__cuda_version__}"
-    return folder / f"{version}-{digest.hexdigest()[:12]}" / "libprime_dali_plugin.so"
+    return cache_folder() / f"{version}-{digest.hexdigest()[:12]}" / "libprime_dali_plugin.so"
 
 
 def is_built() -> bool:
@@ -142,7 +137,7 @@ def build_plugin(force: bool = False) -> Path:
     if not force and fault(target) is None:
         return target  # also if the cache is read-only
     make_folder(target.parent)
-    with _only_one(target.parent / "lock"):
+    with alone(target.parent / "lock"):
         if force or fault(target) is not None:
             _compile(target)
     return target
@@ -266,11 +261,3 @@ def _compile(target: Path) -> None:
         commit(made, target)
     with replacing(_record(target)) as temporary:
         temporary.write_text(content + "\n")
-
-
-@contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Waits until no other process holds the file."""
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

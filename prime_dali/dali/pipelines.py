@@ -1,4 +1,4 @@
-"""Pipelines for training and validating an image classifier, from files or any other source of images."""
+"""Pipelines for training and validating an image classifier, from a data set or any other source of images."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from nvidia.dali.data_node import DataNode
 from .. import _devices
 from ..config import PrimeConfig
 from ..data import sampling as order
-from . import dataset, inputs, native, operator, settings
+from . import dataset, inputs, native, operator, settings, sources
 from .operator import types
-from .settings import Augmentation, CenterCrop, Execution, Output, RandomCrop, Reader, Source
+from .settings import Augmentation, CenterCrop, Execution, Output, RandomCrop
+from .sources import Reader, Source
 
 fn: Any = dali_fn  # its annotations lack **options and some modules
 
@@ -27,7 +28,7 @@ class Definition:
     """Everything that defines a pipeline, except the batch that it starts with.
 
     Attributes:
-        data: The files and their order, or None with a custom source.
+        data: The images and their order, or None with a custom source.
         batches: Batches per epoch.
         views: 1 or 3.
         layout: ``"CHW"`` or ``"HWC"``.
@@ -35,7 +36,7 @@ class Definition:
         options: Arguments of ``nvidia.dali.Pipeline``.
     """
 
-    data: dataset.Files | None
+    data: dataset.Images | None
     batches: int
     views: int
     layout: str
@@ -50,25 +51,29 @@ class ImagePipeline(Pipeline):
         batches: Batches per epoch. Epochs follow one another without a stop.
         views: 1 or 3.
         out_layout: ``"CHW"`` or ``"HWC"``.
-        data: The files and their order, or None with a custom source.
+        data: The images and their order, or None with a custom source.
+        classes: Names of the classes, by label; empty if the data set does not name them.
 
     Examples:
         >>> from prime_dali.dali import Execution, train_pipeline
         >>> pipeline = train_pipeline("train", "imagenet", batch_size=2, execution=Execution("cpu"))
         >>> pipeline.batches, pipeline.views, pipeline.out_layout
         (2, 1, 'CHW')
+        >>> pipeline.classes
+        ('cat', 'dog')
     """
 
     def __init__(self, definition: Definition, start: int = 0, checkpoint: bytes | None = None) -> None:
         super().__init__(**definition.options, enable_checkpointing=True, checkpoint=checkpoint)
         self.data, self.batches = definition.data, definition.batches
         self.views, self.out_layout = definition.views, definition.layout
+        self.classes = () if definition.data is None else definition.data.records.classes
         self._definition = definition
         with self:
             self.set_outputs(*definition.nodes(start))
 
     def restarted(self, start: int = 0, checkpoint: bytes | None = None) -> ImagePipeline:
-        """A new copy of the pipeline: from batch ``start`` on (files), or resumed from ``checkpoint`` (a source)."""
+        """A new copy: from batch ``start`` on (a data set), or resumed from ``checkpoint`` (a source)."""
         return ImagePipeline(self._definition, start, checkpoint)
 
 
@@ -86,13 +91,15 @@ def train_pipeline(
     """A training pipeline: shuffle, read, decode the window of a random resized crop, resize, and PRIME with flip and
     normalization in one kernel.
 
-    With files, order, crops, flips and PRIME depend only on the seed, the epoch and each image's index (its position in
-    the sorted list of the whole data set): the result is the same for any batch size and number of shards, and differs
-    between epochs.
+    Except with a :class:`Source`, order, crops, flips and PRIME depend only on the seed, the epoch and each image's
+    index (its position in the whole data set): the result is the same for any format, batch size and number of shards,
+    and differs between epochs.
 
     Args:
-        data: A folder with one subfolder of images per class; or a :class:`Reader`, for lists of files, shards and the
-            last batch; or a :class:`Source`, for images from other DALI operators.
+        data: A data set: a folder with one subfolder of images per class; or shards of WebDataset, TFRecord, Parquet or
+            Hugging Face's ``save_to_disk``, as their folder, a file, or a pattern such as ``train-{0000..0099}.tar``.
+            Or a :class:`Reader`, for lists of files, parts of a data set, shards and the last batch; or a
+            :class:`Source`, for images from other DALI operators.
         prime: The distributions of PRIME, or the name of a preset; or an :class:`Augmentation`, for three views. None:
             no PRIME; everything else is the same.
         batch_size: Images per batch.
@@ -105,7 +112,9 @@ def train_pipeline(
         A pipeline of ``views`` batches of images, int64 labels and int64 image indices, on its device.
 
     Raises:
-        TypeError, ValueError: An argument is invalid, a folder has no classes, or a class has no images.
+        TypeError, ValueError: An argument is invalid, a folder has no classes, a class has no images, or a shard is
+            damaged, or lacks images or labels.
+        OSError: A folder or shard is missing or cannot be read.
         RuntimeError: ``execution`` requests a GPU, but none is usable.
 
     Examples:
@@ -116,7 +125,7 @@ def train_pipeline(
         >>> first.as_tensor().shape()
         [2, 3, 32, 32]
     """
-    data, augmentation = settings.reader(data), settings.augmentation(prime)
+    data, augmentation = sources.reader(data), settings.augmentation(prime)
     crop = settings.group("crop", crop, RandomCrop)
     sampling = _sampling(data, batch_size, seed, training=True)
     frame = _Frame(data, sampling, output, execution, augmentation.config is not None)
@@ -158,7 +167,7 @@ def val_pipeline(
         A pipeline of images, int64 labels and int64 image indices.
 
     Raises:
-        TypeError, ValueError, RuntimeError: As for :func:`train_pipeline`.
+        TypeError, ValueError, OSError, RuntimeError: As for :func:`train_pipeline`.
 
     Examples:
         >>> from prime_dali.dali import CenterCrop, Execution, val_pipeline
@@ -167,7 +176,7 @@ def val_pipeline(
         >>> images.as_tensor().shape(), np.array(numbers.as_tensor()).ravel().tolist()
         ([2, 3, 32, 32], [0, 1])
     """
-    data, crop = settings.reader(data), settings.group("crop", crop, CenterCrop)
+    data, crop = sources.reader(data), settings.group("crop", crop, CenterCrop)
     frame = _Frame(data, _sampling(data, batch_size, 0, training=False), output, execution, False)
 
     def nodes(start: int) -> list[DataNode]:
@@ -196,12 +205,12 @@ class _Frame:
     ) -> None:
         self.output = settings.group("output", output, Output)
         settings.group("execution", execution, Execution)
-        self._sampling, self._data, self._files = sampling, data, None
+        self._sampling, self._data, self._images = sampling, data, None
         if isinstance(data, Source):
             self.decoded, self.batches = data.decoded, sampling.batches(data.num_images)
         else:
-            self._files = dataset.Files(*dataset.listed(data), sampling)
-            self.decoded, self.batches = False, self._files.batches
+            self._images = dataset.Images(dataset.listed(data), sampling)
+            self.decoded, self.batches = False, self._images.batches
         self.device, _ = _devices.dali_device(execution.device, native.finding, prime)
         # By default a tenth of each batch is decoded by CUDA kernels, which round differently than the JPEG engine:
         # images would depend on their batch.
@@ -217,8 +226,8 @@ class _Frame:
         """Images, labels, image indices and, if ``numbered``, epochs; with files from batch ``start`` on."""
         if isinstance(self._data, Source):
             return inputs.of_source(self._data, self._sampling.batch_size, self.batches, numbered)
-        assert self._files is not None
-        return inputs.of_files(self._files, start, numbered)
+        assert self._images is not None
+        return inputs.of_images(self._images, start, numbered)
 
     def normalized(self, images: DataNode, flips: DataNode | None) -> DataNode:
         """Images without PRIME, with the same range and axes as with it."""
@@ -239,7 +248,7 @@ class _Frame:
 
     def pipeline(self, views: int, nodes: Callable[[int], list[DataNode]]) -> ImagePipeline:
         """The pipeline with these outputs."""
-        return ImagePipeline(Definition(self._files, self.batches, views, self.output.layout, nodes, self._options))
+        return ImagePipeline(Definition(self._images, self.batches, views, self.output.layout, nodes, self._options))
 
 
 def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: int) -> tuple[DataNode, DataNode]:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ParamSpec, TypeVar
-
-import numpy as np
-from nvidia.dali.data_node import DataNode
 
 from .. import _arguments
 from ..config import PrimeConfig, as_config
@@ -21,144 +17,10 @@ from .operator import MODES, types
 IMAGENET_MEAN, IMAGENET_STD = IMAGENET_STATISTICS
 LAYOUTS = ("CHW", "HWC")
 DEVICES = ("auto", "cpu", "gpu")
-LAST_BATCH = ("drop", "partial", "fill")
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Group = TypeVar("Group")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Shared:
-    """What :class:`Reader` and :class:`Source` have in common: how an epoch is divided."""
-
-    last_batch: str | None = None
-    shard_id: int | None = None
-    num_shards: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.last_batch is not None:
-            _arguments.one_of("last_batch", self.last_batch, LAST_BATCH)
-            _set(self, last_batch=str(self.last_batch))
-        if (self.shard_id is None) != (self.num_shards is None):
-            missing = "shard_id" if self.shard_id is None else "num_shards"
-            raise ValueError(f"{missing}: expected shard_id and num_shards together, or neither, got None")
-        if self.num_shards is not None:
-            count = _arguments.integer("num_shards", self.num_shards, 1, 2**31 - 1)
-            _set(self, num_shards=count, shard_id=_arguments.integer("shard_id", self.shard_id, 0, count - 1))
-
-    def shard(self) -> tuple[int, int]:
-        """Shard and number of shards: as given, or rank and world size of torch.distributed, or 0 and 1."""
-        if self.shard_id is not None and self.num_shards is not None:
-            return self.shard_id, self.num_shards
-        torch = sys.modules.get("torch")  # a process group exists only if torch is imported
-        if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
-            return 0, 1
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-
-
-@dataclass(frozen=True, eq=False)
-class Reader(_Shared):
-    """Which image files a pipeline reads, and in which order.
-
-    Attributes:
-        folder: A folder with one subfolder of images per class, as for ``torchvision.datasets.ImageFolder``.
-        files, labels: Paths, and an int for each, instead of ``folder``.
-        shuffle: Whether every epoch is shuffled. None: True in training. Validation keeps the order of the list.
-        last_batch: What to do if the batch size and the shards do not divide the number of images. ``"drop"``: skip
-            the end of the epoch; ``"fill"``: repeat images of its beginning. Both give every shard the same number of
-            full batches. ``"partial"``: a smaller last batch, and every image exactly once over all shards, of which
-            some may have one batch more than others. None: ``"drop"`` in training, ``"partial"`` in validation.
-        shard_id, num_shards: The shard of this process. None: rank and world size of torch.distributed if it is
-            initialized.
-
-    Raises:
-        TypeError, ValueError: A field is invalid; the message names it.
-
-    Examples:
-        >>> prime_dali.dali.Reader("train", last_batch="partial", shard_id=0, num_shards=2).shard()
-        (0, 2)
-        >>> prime_dali.dali.Reader("train", files=["train/cat/0.jpg"], labels=[0])
-        Traceback (most recent call last):
-        ValueError: folder: expected either folder or files, got both
-    """
-
-    folder: str | os.PathLike[str] | None = None
-    _: KW_ONLY
-    files: Sequence[str | os.PathLike[str]] | None = None
-    labels: Sequence[int] | None = None
-    shuffle: bool | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.folder is None) == (self.files is None):
-            got = "neither" if self.folder is None else "both"
-            raise ValueError(f"folder: expected either folder or files, got {got}")
-        if self.folder is not None:
-            if self.labels is not None:
-                raise ValueError("labels: expected None with folder, whose class folders determine them")
-        else:
-            _check_list(self.files, self.labels)
-        if self.shuffle is not None:
-            _set(self, shuffle=bool(self.shuffle))
-
-
-def _check_list(files: Any, labels: Any) -> None:
-    """TypeError or ValueError unless these are paths and one int each."""
-    if isinstance(files, (str, bytes)):
-        raise TypeError(f"files: expected a list of paths, got {type(files).__name__}")
-    if labels is None:
-        raise ValueError("labels: expected one int per file, got None")
-    if not len(files):
-        raise ValueError("files: expected at least one path, got none")
-    if len(labels) != len(files):
-        raise ValueError(f"labels: expected one per file, {len(files)}, got {len(labels)}")
-    array = np.asarray(labels)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise TypeError(f"labels: expected ints, got {array.dtype} of shape {list(array.shape)}")
-
-
-@dataclass(frozen=True)
-class Source(_Shared):
-    """Images from other DALI operators: LMDB, WebDataset, TFRecord, a cache.
-
-    Attributes:
-        function: Called in the pipeline definition; returns DataNodes of images, labels (integers) and image indices
-            (integers) or None. With None, numbers from DALI's generator key crops, flips and PRIME. Labels and indices
-            of type uint8 and one dimension are text of decimal digits, as WebDataset's ``cls``. Every batch must have
-            ``batch_size`` images, without an end, as from DALI's readers. The function itself shuffles and shards.
-        num_images: Images per epoch on this shard.
-        decoded: True: the images are uint8 HWC. False: encoded, on the CPU.
-        last_batch: ``"drop"`` or ``"fill"``, as for :class:`Reader`. None: ``"drop"`` in training, ``"fill"`` in
-            validation.
-        shard_id, num_shards: As for :class:`Reader`.
-
-    Raises:
-        TypeError, ValueError: A field is invalid; the message names it.
-
-    Examples:
-        >>> from nvidia.dali import fn
-        >>> def images():
-        ...     jpegs, labels = fn.readers.file(file_root="val", name="reader")
-        ...     return jpegs, labels, None
-        >>> data = prime_dali.dali.Source(images, num_images=4)
-        >>> execution = prime_dali.dali.Execution("cpu")
-        >>> prime_dali.dali.val_pipeline(data, batch_size=2, execution=execution).batches
-        2
-    """
-
-    function: Callable[[], tuple[DataNode, DataNode, DataNode | None]]
-    _: KW_ONLY
-    num_images: int
-    decoded: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not callable(self.function):
-            raise TypeError(f"function: expected a function without arguments, got {type(self.function).__name__}")
-        if self.last_batch == "partial":
-            raise ValueError("last_batch: expected 'drop' or 'fill' with a Source, got 'partial'")
-        _set(self, num_images=_arguments.integer("num_images", self.num_images, 1, 2**62))
 
 
 @dataclass(frozen=True)
@@ -188,7 +50,7 @@ class Augmentation:
             raise ValueError(f"views: expected 1 without PRIME (config=None), got {self.views!r}")
         _arguments.one_of("mode", self.mode, MODES)
         config = None if self.config is None else as_config(self.config)
-        _set(self, config=config, views=_arguments.training_views(self.views))
+        assign(self, config=config, views=_arguments.training_views(self.views))
 
 
 @dataclass(frozen=True)
@@ -221,7 +83,7 @@ class RandomCrop:
         flip = _arguments.amplitude("flip", self.flip)
         if flip > 1:
             raise ValueError(f"flip: expected a probability, 0 to 1, got {flip}")
-        _set(self, size=_arguments.image_size("size", self.size), area=area, ratio=ratio, flip=flip)
+        assign(self, size=_arguments.image_size("size", self.size), area=area, ratio=ratio, flip=flip)
 
 
 @dataclass(frozen=True)
@@ -249,7 +111,7 @@ class CenterCrop:
 
     def __post_init__(self) -> None:
         size = _arguments.image_size("size", self.size)
-        _set(self, size=size, resize=_arguments.integer("resize", self.resize, max(size), _arguments.MAX_SIDE))
+        assign(self, size=size, resize=_arguments.integer("resize", self.resize, max(size), _arguments.MAX_SIDE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +147,7 @@ class Output:
             raise TypeError(f"dtype: expected types.UINT8, FLOAT16 or FLOAT, got {self.dtype!r}")
         if self.dtype == types.UINT8 and mean is not None:
             raise ValueError("dtype: expected FLOAT or FLOAT16 with mean and std, got UINT8")
-        _set(self, mean=mean, std=std)
+        assign(self, mean=mean, std=std)
 
 
 @dataclass(frozen=True)
@@ -314,13 +176,13 @@ class Execution:
 
     def __post_init__(self) -> None:
         _arguments.one_of("device", self.device, DEVICES)
-        _set(self, prefetch_queue_depth=_arguments.integer("prefetch_queue_depth", self.prefetch_queue_depth, 1, 64))
+        assign(self, prefetch_queue_depth=_arguments.integer("prefetch_queue_depth", self.prefetch_queue_depth, 1, 64))
         if self.num_threads is not None:
-            _set(self, num_threads=_arguments.integer("num_threads", self.num_threads, 1, 4096))
+            assign(self, num_threads=_arguments.integer("num_threads", self.num_threads, 1, 4096))
         if self.device_id is not None:
             if self.device == "cpu":
                 raise ValueError(f"device_id: expected None with device='cpu', got {self.device_id!r}")
-            _set(self, device_id=_arguments.integer("device_id", self.device_id, 0, 1023))
+            assign(self, device_id=_arguments.integer("device_id", self.device_id, 0, 1023))
 
     def threads(self) -> int:
         """Number of DALI's threads."""
@@ -335,15 +197,6 @@ class Execution:
         except ImportError:
             return 0
         return torch.cuda.current_device() if torch.cuda.is_available() else 0
-
-
-def reader(data: Any) -> Reader | Source:
-    """The argument ``data`` of a pipeline as a group."""
-    if isinstance(data, (str, os.PathLike)):
-        return Reader(data)
-    if not isinstance(data, (Reader, Source)):
-        raise TypeError(f"data: expected a folder, a Reader or a Source, got {type(data).__name__}")
-    return data
 
 
 def augmentation(prime: Any) -> Augmentation:
@@ -390,7 +243,7 @@ def moved(**groups: type | tuple[type, ...]) -> Callable[[Callable[P, R]], Calla
     return decorate
 
 
-def _set(instance: Any, **values: Any) -> None:
+def assign(instance: Any, **values: Any) -> None:
     """Set fields of a frozen dataclass, to Python's own types, because states must be serializable in any format."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)

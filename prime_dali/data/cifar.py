@@ -1,19 +1,26 @@
-"""CIFAR-10 and CIFAR-100 in memory, from the published binary files or from class folders of images."""
+"""CIFAR-10 and CIFAR-100 in memory, from the published files, class folders of images or shards."""
 
 from __future__ import annotations
 
 import codecs
 import pickle
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import folders as _folders
-from .pictures import open_picture
+from . import formats
+from .formats import open_records
+from .pictures import decoded, open_picture
+from .records import Records
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SIDE = 32
 _HOME = "www.cs.toronto.edu/~kriz/cifar.html"
@@ -39,15 +46,17 @@ class Cifar:
     classes: tuple[str, ...]
 
 
-def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
+def read_cifar(folder: str | Path, classes: int, *, train: bool, label: str | None = None) -> Cifar:
     """Read the training or the test part of CIFAR-10 or CIFAR-100.
 
     Args:
-        folder: Holds the data set in one of three layouts: the unpacked "python version" or "binary version" (or is
-            that folder itself), or ``train`` and ``test``, each with one folder of images per class. Class
-            folders are numbered in alphabetical order, as in CIFAR. A part may be smaller than the published one.
+        folder: Holds the data set in one of four layouts: the unpacked "python version" or "binary version" (or is
+            that folder itself); ``train`` and ``test``, each with one folder of images per class; or shards of such
+            names, as for :func:`prime_dali.data.formats.open_records`. Class folders are numbered in alphabetical
+            order, as in CIFAR. A part may be smaller than the published one.
         classes: 10 or 100.
         train: The training part; False: the test part.
+        label: Where shards have the label; None: the usual names.
 
     Raises:
         ValueError: ``classes`` is neither, a file is invalid, or an image is not 32 x 32; the message names it.
@@ -62,12 +71,15 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool) -> Cifar:
     for place in (folder, folder / _BINARY[classes]):
         if (place / BINARY_FILES[part][0]).is_file():
             return _binary(place, part)
+    split = "train" if train else "val"
+    if formats.has_shards(folder, split):
+        return _encoded(folder, open_records(folder, split, label), classes)
     if (folder / ("train" if train else "test")).is_dir():
         return _pictures(folder, part)
     raise FileNotFoundError(
         f"{folder}: expected CIFAR-{classes}, as {_PYTHON[classes]}/{_PYTHON_FILES[part][0]}, "
-        f"{_BINARY[classes]}/{BINARY_FILES[part][0]} or {'train' if train else 'test'}/CLASS/IMAGE, found none of "
-        f"them; get it from {_HOME} and unpack it there"
+        f"{_BINARY[classes]}/{BINARY_FILES[part][0]} or {'train' if train else 'test'}/CLASS/IMAGE, "
+        f"or shards, found none of them; get it from {_HOME} and unpack it there"
     )
 
 
@@ -185,15 +197,25 @@ def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
         raise ValueError(f"{folder}: expected {classes} class folders, got {len(here)}")
     root = parts[0 if part[1] else 1]
     paths = [(path, label) for label, name in enumerate(here) for path in _folders.pictures(root / name)]
-    images = np.empty((len(paths), SIDE, SIDE, 3), np.uint8)
-    for i, (path, _) in enumerate(paths):
-        image = open_picture(path)
-        if image.size != (SIDE, SIDE):
-            raise ValueError(
-                f"{_folders.shown(path)}: expected {SIDE} x {SIDE} pixels, got {image.width} x {image.height}"
-            )
-        images[i] = np.asarray(image)
+    images = _stacked(len(paths), ((_folders.shown(path), open_picture(path)) for path, _ in paths))
     return _checked(folder, images, [label for _, label in paths], here)
+
+
+def _encoded(folder: Path, records: Records, classes: int) -> Cifar:
+    if len(records.classes) not in (0, classes):
+        raise ValueError(f"{folder}: expected {classes} classes, got the names of {len(records.classes)}")
+    named = ((records.name(i), decoded(records.encoded(i), records.name(i))) for i in range(len(records)))
+    return _checked(folder, _stacked(len(records), named), records.labels, records.classes or classes)
+
+
+def _stacked(count: int, named: Iterable[tuple[str, Image.Image]]) -> NDArray[np.uint8]:
+    """The pixels of images, each with what messages call it, uint8 ``[count, 32, 32, 3]``."""
+    images = np.empty((count, SIDE, SIDE, 3), np.uint8)
+    for i, (name, image) in enumerate(named):
+        if image.size != (SIDE, SIDE):
+            raise ValueError(f"{name}: expected {SIDE} x {SIDE} pixels, got {image.width} x {image.height}")
+        images[i] = np.asarray(image)
+    return images
 
 
 def _named(file: Path, names: Any, classes: int) -> Any:

@@ -81,6 +81,35 @@ def classes(folder: str | os.PathLike[str]) -> list[str]:
     return sorted(entry.name for entry in visible if _is_folder(entry))
 
 
+def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], list[str]]:
+    """Files, labels and class names of a folder with one subfolder per class.
+
+    As in ``torchvision.datasets.ImageFolder``, classes sorted by name have the labels 0, 1, ...; within a class its
+    folder and those below it are sorted, so image indices are also the same. Unlike there, hidden files and folders,
+    whose names begin with a dot, are skipped.
+
+    Raises:
+        ValueError: No such folder, no class folders, a class without images, or a link to one of its parent folders.
+        OSError: A folder cannot be listed, or a link instead of a class folder is broken.
+    """
+    root = os.fspath(folder)
+    if not os.path.isdir(root):
+        raise ValueError(f"folder: expected a folder with one subfolder per class, got {root!r}, which is not a folder")
+    names = classes(root)
+    if not names:
+        raise ValueError(f"folder: expected one subfolder per class in {root!r}, or shards, got none")
+    files: list[str] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        inside = pictures(os.path.join(root, name))
+        if not inside:
+            suffixes = ", ".join(SUFFIXES)
+            raise ValueError(f"folder: expected images ({suffixes}) of each class, got none of {name!r}")
+        files += inside
+        labels += [label] * len(inside)
+    return files, labels, names
+
+
 def find(paths: Iterable[Path]) -> list[Path]:
     """The files among ``paths``, and the images in the folders among them, in the order of :func:`pictures`.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import os
 import re
 import stat
@@ -53,7 +54,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         PhotoError: For any of these errors.
         OSError: This process has too many open files, which is not an error of the image.
     """
-    try:
+    with _named(shown(path)):
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
@@ -61,12 +62,19 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         if status.st_size == 0:
             raise ValueError("empty")
         yield
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Turn every error inside the block into one of the image of this name, but for too many open files."""
+    try:
+        yield
     except PhotoError:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        raise PhotoError(f"{shown(path)}: not a readable image ({_words(error)})") from error
+        raise PhotoError(f"{name}: not a readable image ({_words(error)})") from error
 
 
 def _words(error: Exception) -> str:
@@ -75,39 +83,28 @@ def _words(error: Exception) -> str:
     return " ".join(shown(line) for line in (text or type(error).__name__).splitlines())
 
 
-@contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Read]]:
-    """The file, and how to read parts of it, if :func:`refused` lets it pass."""
-    with reading(path), open(path, "rb") as file:
-
-        def read(start: int, count: int) -> bytes:
-            return os.pread(file.fileno(), count, start)
-
-        why = refused(read)
-        if why:
-            raise ValueError(why)
-        yield file, read
-
-
-def check(path: str | os.PathLike[str]) -> None:
-    """Check, without decoding, that a file may be given to a decoder.
-
-    Raises:
-        PhotoError: It does not exist, is empty, is not a file, or is :func:`refused`.
-    """
-    with _opened(path):
-        pass
-
-
 def open_picture(path: str | os.PathLike[str]) -> Image.Image:
     """Decode a whole image: RGB, upright.
 
     Raises:
         PhotoError: Pillow cannot read it, or 8-bit RGB cannot represent it (:func:`refused`).
     """
+    with reading(path), open(path, "rb") as file:
+        return _decoded(file, lambda start, count: os.pread(file.fileno(), count, start))
+
+
+def decoded(data: bytes, name: str) -> Image.Image:
+    """As :func:`open_picture`, of the bytes of a file; messages call it ``name``."""
+    with _named(name):
+        return _decoded(io.BytesIO(data), reader(memoryview(data)))
+
+
+def _decoded(file: BinaryIO, read: Read) -> Image.Image:
     from PIL import Image
 
-    with _opened(path) as (file, read), Image.open(file) as image:
+    if why := refused(read):
+        raise ValueError(why)
+    with Image.open(file) as image:
         if image.mode not in _MODES:
             raise ValueError(f"expected gray or RGB with 8 bits per channel, got Pillow's mode {image.mode}")
         if image.format == "TIFF":  # Pillow would rotate it by itself, and fail at other tags that it cannot read
@@ -119,12 +116,15 @@ def open_picture(path: str | os.PathLike[str]) -> Image.Image:
         return upright.transpose(Image.Transpose[_TURNS[turn]]) if turn in _TURNS else upright
 
 
-def dimensions(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Stored width and height, from the first bytes; PhotoError as for :func:`open_picture`."""
+def dimensions(data: bytes, name: str) -> tuple[int, int]:
+    """Stored width and height of an encoded image; PhotoError as for :func:`decoded`."""
     from PIL import Image
 
-    with _opened(path) as (file, _), Image.open(file) as image:
-        return image.size
+    with _named(name):
+        if why := refused(reader(memoryview(data))):
+            raise ValueError(why)
+        with Image.open(io.BytesIO(data)) as image:
+            return image.size
 
 
 def read_photo(path: Path, size: int | None) -> NDArray[np.uint8]:
@@ -268,5 +268,5 @@ def _tags(read: Read) -> dict[int, list[int]]:
 
 
 def reader(data: Any) -> Read:
-    """Reads, for :func:`refused`, an encoded image in memory, uint8 ``[n]``."""
+    """Reads, for :func:`refused`, an encoded image in memory, uint8 ``[n]`` or a memoryview."""
     return lambda start, count: data[start : start + count].tobytes()

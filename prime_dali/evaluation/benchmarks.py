@@ -15,6 +15,8 @@ from .._states import Kind, read_array
 from ..data import cifar
 from ..data.folders import classes as class_folders
 from ..data.folders import find
+from ..data.formats import has_shards, open_records
+from ..data.records import Records
 from .image_sets import Arrays, Decoding, Pictures
 from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
@@ -149,11 +151,13 @@ def imagenet_pictures(
     subset: bool = False,
     decoding: Decoding = Decoding(),
 ) -> Pictures:
-    """Open images in class folders: ImageNet, ImageNet-R, Stylized ImageNet, or one severity of ImageNet-C.
+    """Open images in class folders or shards: ImageNet, ImageNet-R, Stylized ImageNet, or one severity of ImageNet-C.
 
     Args:
-        folder: Holds ``<class>/*``. Classes without a folder are ``lacking``, unless the set is ``masked``.
-        classes: Class names of the network, in the order of its logits. Folders are mapped by name, not by position.
+        folder: Holds ``<class>/*``, or shards, as for :func:`prime_dali.data.formats.open_records`. Classes without a
+            folder, or without images in the shards, are ``lacking``, unless the set is ``masked``.
+        classes: Class names of the network, in the order of its logits. Classes are mapped by name, not by position;
+            labels of shards that do not name them are positions.
         size, resize, masked, decoding: As for :class:`Pictures`.
         subset: Skip class folders that the network does not have, such as 900 of ImageNet's for a network of
             ImageNet-100.
@@ -163,12 +167,30 @@ def imagenet_pictures(
         ValueError: The network lacks the class of a folder, and ``subset`` is not set.
     """
     folder = Path(folder)
-    there = _class_folders(folder, classes, subset)
-    pairs = [(str(file), label) for name, label in there.items() for file in find([folder / name])]
-    files, labels = zip(*pairs, strict=True)
+    if has_shards(folder):
+        records = _of_network(folder, open_records(folder), classes, subset)
+        there = {classes[label]: label for label in np.unique(records.labels).tolist()}
+    else:
+        there = _class_folders(folder, classes, subset)
+        pairs = [(str(file), label) for name, label in there.items() for file in find([folder / name])]
+        files, labels = zip(*pairs, strict=True)
+        records = Records(files, np.array(labels, np.int64), classes)
     absent = "" if masked else _absent_classes(there, classes)
-    lacking = (absent,) if absent else ()
-    return Pictures(files, np.array(labels, np.int64), size, resize, decoding, masked, lacking)
+    return Pictures(records, size, resize, decoding, masked, (absent,) if absent else ())
+
+
+def _of_network(folder: Path, records: Records, classes: Sequence[str], subset: bool) -> Records:
+    """The images of shards, with the network's numbers of their classes."""
+    if not records.classes:
+        if records.labels.max() >= len(classes):
+            raise ValueError(
+                f"{folder}: expected labels below {len(classes)}, the network's classes, got {records.labels.max()}"
+            )
+        return records
+    place = _places(folder, records.classes, classes, subset)
+    numbers = np.array([place.get(name, -1) for name in records.classes], np.int64)[records.labels]
+    keep = np.flatnonzero(numbers >= 0)
+    return records.select(keep, numbers[keep], classes)
 
 
 def imagenet_corrupted(
@@ -253,12 +275,16 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
 
 def _class_folders(folder: Path, classes: Sequence[str], subset: bool) -> dict[str, int]:
     """The class folders that are used, each with its position in ``classes``."""
-    found = _folders(folder)
+    return _places(folder, _folders(folder), classes, subset)
+
+
+def _places(folder: Path, found: Sequence[str], classes: Sequence[str], subset: bool) -> dict[str, int]:
+    """Those of the classes ``found`` that the network has, each with its position in ``classes``."""
     place = {name: label for label, name in enumerate(classes)}
     unknown = [name for name in found if name not in place]
     if unknown and (not subset or len(unknown) == len(found)):
         raise ValueError(
-            f"{folder}: expected folders of the network's {len(classes)} classes ({classes[0]} to {classes[-1]}), "
+            f"{folder}: expected the network's {len(classes)} classes ({classes[0]} to {classes[-1]}), "
             f"got {len(unknown)} others: {', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}"
         )
     return {name: place[name] for name in found if name in place}

@@ -193,7 +193,7 @@ def parser() -> _command.Parser:
     network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
     network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
     sets = parser.add_argument_group("sets, each a folder")
-    sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val with its class folders")
+    sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val: class folders or shards")
     for name in (*CIFAR_SETS, *IMAGENET_SETS):
         sets.add_argument(f"--{name}", type=Path, metavar="DIR")
     sets.add_argument("--subset", action="store_true", help="skip class folders that the network does not have")

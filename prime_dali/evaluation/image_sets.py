@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from .. import _arguments
-from ..data.folders import shown
-from ..data.pictures import PhotoError, dimensions, open_picture
+from ..data.pictures import PhotoError, decoded, dimensions
+from ..data.records import Records
 
 LOADERS = ("pillow", "dali")
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -99,17 +99,20 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Image files."""
+    """Encoded images: files, or parts of shards."""
 
-    files: Sequence[str]
-    labels: NDArray[np.int64]
+    records: Records
     size: int
     """Side length of the images in pixels."""
     resize: int | None
-    """Shorter side after resizing, before the center is cropped. None: files must be ``size`` x ``size`` already."""
+    """Shorter side after resizing, before the center is cropped. None: images must be ``size`` x ``size`` already."""
     decoding: Decoding = Decoding()
     masked: bool = False
     lacking: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return self.records.labels
 
     def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
         if self.decoding.loader == "dali":
@@ -123,7 +126,7 @@ class Pictures:
             yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
     def subset(self, index: NDArray[np.int64]) -> Pictures:
-        return replace(self, files=[self.files[i] for i in index.tolist()], labels=self.labels[index])
+        return replace(self, records=self.records.select(index, self.labels[index], self.records.classes))
 
     def _dali(self, size: int, device: torch.device) -> Iterator[Batch]:
         from ..dali import CenterCrop, Execution, Loader, Output, Reader, val_pipeline
@@ -132,10 +135,10 @@ class Pictures:
         workers, kind = self.decoding.workers, "gpu" if device.type == "cuda" else "cpu"
         if self.resize is None:
             with ThreadPoolExecutor(max(workers, 1)) as pool:
-                for file, found in zip(self.files, pool.map(dimensions, self.files), strict=True):
-                    _check_size(file, found, self.size)
+                for name, found in pool.map(self._dimensions, range(len(self.records))):
+                    _check_size(name, found, self.size)
         pipeline = val_pipeline(
-            Reader(files=self.files, labels=self.labels.tolist(), shard_id=0, num_shards=1), batch_size=size,
+            Reader(self.records, shard_id=0, num_shards=1), batch_size=size,
             crop=CenterCrop(self.size, resize=self.resize or self.size),
             output=Output(mean=None, std=None, dtype=types.UINT8),
             execution=Execution(kind, device_id=device.index, num_threads=workers or None),
@@ -143,6 +146,11 @@ class Pictures:
         for batch in Loader(pipeline):
             assert isinstance(batch.images, torch.Tensor)
             yield batch.images, batch.labels
+
+    def _dimensions(self, number: int) -> tuple[str, tuple[int, int]]:
+        """What messages call an image, and its size."""
+        name = self.records.name(number)
+        return name, dimensions(self.records.encoded(number), name)
 
 
 class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
@@ -154,23 +162,22 @@ class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
         self.transform = v2.Compose([*steps, v2.PILToTensor()])
 
     def __len__(self) -> int:
-        return len(self.pictures.files)
+        return len(self.pictures.records)
 
     def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor, str]:
-        file, side = self.pictures.files[number], self.pictures.size
+        name, side = self.pictures.records.name(number), self.pictures.size
         label = torch.tensor(self.pictures.labels[number])
         try:
-            image = open_picture(file)
+            image = decoded(self.pictures.records.encoded(number), name)
             if self.pictures.resize is None:
-                _check_size(file, image.size, side)
+                _check_size(name, image.size, side)
             return self.transform(image), label, ""
         except PhotoError as error:
             return torch.zeros(3, side, side, dtype=torch.uint8), label, str(error)
 
 
-def _check_size(file: str, found: tuple[int, int], side: int) -> None:
+def _check_size(name: str, found: tuple[int, int], side: int) -> None:
     if found != (side, side):
         raise PhotoError(
-            f"{shown(file)}: expected {side} x {side} pixels, as this benchmark is not resized, "
-            f"got {found[0]} x {found[1]}"
+            f"{name}: expected {side} x {side} pixels, as this benchmark is not resized, got {found[0]} x {found[1]}"
         )

@@ -19,6 +19,7 @@ from .._progress import facts
 from ..config import PrimeConfig
 from ..data.folders import shown
 from ..data.pictures import PhotoError, read_photos
+from ..data.records import Records
 from . import doctor, gallery_figures, gallery_words
 
 MAX_PHOTOS = 32  # the pipeline holds them in memory, and each is a row of the gallery
@@ -100,7 +101,8 @@ def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -
     """
     from ..dali import loader
 
-    broken = loader.broken_files([str(path) for path in photos], 0 if device == "gpu" else None)
+    records = Records([str(path) for path in photos], np.zeros(len(photos), np.int64))
+    broken = loader.broken_images(records, range(len(photos)), 0 if device == "gpu" else None)
     for why in broken.values():
         if on_error == "fail":
             raise PhotoError(why)

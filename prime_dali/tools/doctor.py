@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from .. import __version__, _devices, _extras
 from .._devices import Finding
 
+_COMMANDS = {
+    "demo": "gallery, augment, demo", "train": "train, corrupt, evaluate, analyze",
+    "formats": "data sets in TFRecord, Parquet and Arrow",
+}  # fmt: skip
 _BASIS = 1  # findings without which nothing works: the first ones
 
 
@@ -26,7 +30,7 @@ def plugin(dali: Finding) -> Finding:
 def extras() -> list[Finding]:
     """Whether the packages of the extras are there that commands need."""
     found = []
-    for extra, commands in (("demo", "gallery, augment, demo"), ("train", "train, corrupt, evaluate, analyze")):
+    for extra, commands in _COMMANDS.items():
         missing = _extras.missing(extra)
         detail = f"missing: {', '.join(missing)}" if missing else f"complete, for {commands}"
         found.append(Finding(f"extra {extra!r}", not missing, detail, _extras.install(extra)))

@@ -22,7 +22,9 @@ class TrainConfig:
         TypeError, ValueError: A setting is out of range, or two contradict each other; the message names them.
     """
 
-    data: Annotated[str, "folder of the data set"] = ""
+    data: Annotated[str, "data set: class folders, or shards of WebDataset, TFRecord, Parquet or Hugging Face"] = ""
+    val: Annotated[str, "validation set, if data is the training set alone; empty: data has both, by name"] = ""
+    label: Annotated[str, "column, feature, or field of the labels in shards; empty: the usual names"] = ""
     out: Annotated[str, "folder of the run: checkpoint, log, configuration"] = ""
     recipe: Annotated[Literal["cifar10", "cifar100", "in100", "imagenet"], "recipe with the defaults"] = "cifar10"
     method: Annotated[METHODS, "augmentation in addition to crops and flips"] = "prime"
@@ -88,6 +90,10 @@ class TrainConfig:
                 f"deepaugment: expected the folders EDSR and CAE, with an ImageNet recipe, got {list(self.deepaugment)}"
                 f" with recipe {self.recipe}"
             )
+        if self.val and self.is_cifar:
+            raise ValueError(
+                f"val: expected none with recipe {self.recipe}, whose data has both parts, got {self.val!r}"
+            )
         self.prime()
 
     @property
@@ -131,13 +137,19 @@ class TrainConfig:
 
 
 # Settings that may change when a run resumes: they affect where and how fast it runs, but not its result.
-FREE = frozenset({"data", "out", "device", "workers", "save_minutes", "validate_every", "log_every", "tensorboard"})
+FREE = frozenset(
+    {"data", "val", "out", "device", "workers", "save_minutes", "validate_every", "log_every", "tensorboard"}
+)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Changes that prevent a run from resuming, in words; both from :meth:`TrainConfig.plain`."""
-    return [f"{name}: {old.get(name)!r}, now {value!r}" for name, value in new.items()
-            if name not in FREE and old.get(name) != value]  # fmt: skip
+    """Changes that prevent a run from resuming, in words; both from :meth:`TrainConfig.plain`.
+
+    Earlier versions had fewer settings; their runs are those of the defaults of the others.
+    """
+    old = {**TrainConfig().plain(), **old}
+    return [f"{name}: {old[name]!r}, now {value!r}" for name, value in new.items()
+            if name not in FREE and old[name] != value]  # fmt: skip
 
 
 _IMAGENET = {"stem": "imagenet", "size": 224, "resize": 256, "batch": 256, "weight_decay": 1e-4, "severity": 1}

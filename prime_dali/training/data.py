@@ -1,11 +1,9 @@
-"""Training and validation batches of a run: CIFAR in device memory, folders of photographs through DALI."""
+"""Training and validation batches of a run: CIFAR in device memory, photographs through DALI."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +12,8 @@ import torch
 from .. import _extras
 from ..data import sampling
 from ..data.cifar import SIDE, read_cifar
+from ..data.formats import open_records
+from ..data.records import Records, joined
 from ..module import PRIME
 from .augmix import AugMix
 from .config import TrainConfig
@@ -27,9 +27,6 @@ VALIDATION_BATCH = 1000
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Normalized images, ``[views * N, 3, H, W]`` in channels_last, the clean ones first; labels, int64 ``[N]``."""
-
-Tree = tuple[list[str], list[int], tuple[str, ...]]
-"""Files, their labels, and the classes of one tree of class folders."""
 
 
 class Plain(torch.nn.Module):
@@ -84,7 +81,10 @@ class CifarData:
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
-        train, test = (read_cifar(config.data, config.cifar_classes, train=t) for t in (True, False))
+        train, test = (
+            read_cifar(config.data, config.cifar_classes, train=part, label=config.label or None)
+            for part in (True, False)
+        )
         if train.classes != test.classes:
             raise ValueError(f"{config.data}: expected the same classes in both parts")
         if len(train.images) < config.batch:
@@ -164,27 +164,23 @@ class CifarData:
 
 
 class FolderData:
-    """Photographs in class folders of ``train`` and ``val``, decoded, cropped and augmented by a DALI pipeline.
+    """Photographs in class folders or shards, decoded, cropped and augmented by a DALI pipeline.
 
     Attributes:
-        identity: A hash of the images' names, which determine indices and labels; a run resumes only with the same
-            ones.
+        identity: A hash of the images' names, or of their places in shards, which determine indices and labels; a run
+            resumes only with the same ones.
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
         _require_dali(config.recipe)
-        root = Path(config.data)
-        folders = (root / "train", *map(Path, config.deepaugment), root / "val")
-        trees = [listed(folder, config.recipe) for folder in folders]
-        self.classes = trees[0][2]
-        for name, (_, _, classes) in zip(("EDSR", "CAE", "val")[-(len(trees) - 1) :], trees[1:], strict=True):
-            check_classes(f"{name}: ", self.classes, classes)
+        train = opened(config, config.data, None if config.val else "train")
+        extra = [opened(config, folder, None) for folder in config.deepaugment]
+        val = opened(config, config.val or config.data, None if config.val else "val")
+        self.classes = train.classes or tuple(str(label) for label in range(count_classes(train)))
+        extra = [matched(name, part, train) for name, part in zip(("EDSR", "CAE"), extra, strict=False)]
         self.augment = augmentation(config, out_dtype).to(ranks.device) if config.method == "augmix" else None
-        self._train, self._val = _loaders(config, ranks, trees[:-1], trees[-1])
-        digest = hashlib.sha256()
-        for folder, (files, _, _) in zip(folders[:-1], trees, strict=False):  # relative names: the folder may be moved
-            digest.update(os.fsencode("\0".join([file[len(str(folder)) :] for file in files])) + b"\0\0")
-        self.identity = digest.hexdigest()
+        self._train, self._val = _loaders(config, ranks, joined([train, *extra]), matched("val", val, train))
+        self.identity = hashlib.sha256(b"".join(part.identity() for part in (train, *extra))).hexdigest()
         self.steps = len(self._train)
         self._dtype = out_dtype
 
@@ -225,7 +221,7 @@ def _require_dali(recipe: str) -> None:
         ) from error
 
 
-def _loaders(config: TrainConfig, ranks: Ranks, train: Sequence[Tree], val: Tree) -> tuple[Loader, Loader]:
+def _loaders(config: TrainConfig, ranks: Ranks, train: Records, val: Records) -> tuple[Loader, Loader]:
     """This process's training and validation batches; raw pixels if AugMix augments them."""
     from .. import dali
     from ..dali.operator import types
@@ -239,57 +235,72 @@ def _loaders(config: TrainConfig, ranks: Ranks, train: Sequence[Tree], val: Tree
     raw = dali.Output(mean=None, std=None, dtype=types.UINT8, layout="HWC")
     size = config.size, config.size
     training = dali.train_pipeline(
-        dali.Reader(
-            files=[file for files, _, _ in train for file in files],
-            labels=[label for _, labels, _ in train for label in labels],
-            shard_id=ranks.rank, num_shards=ranks.world,
-        ),
+        dali.Reader(train, shard_id=ranks.rank, num_shards=ranks.world),
         dali.Augmentation(config.prime(), views=config.views) if prime else None, batch_size=share, seed=config.seed,
         crop=dali.RandomCrop(size), output=raw if config.method == "augmix" else finished, execution=execution,
     )  # fmt: skip
     validation = dali.val_pipeline(
-        dali.Reader(files=val[0], labels=val[1], shard_id=ranks.rank, num_shards=ranks.world),
+        dali.Reader(val, shard_id=ranks.rank, num_shards=ranks.world),
         batch_size=min(share, 250),
         crop=dali.CenterCrop(size, resize=config.resize or config.size), output=finished, execution=execution,
     )  # fmt: skip
     return dali.Loader(training, on_error="skip"), dali.Loader(validation)
 
 
-def listed(folder: Path, recipe: str) -> Tree:
-    """Files, labels and classes of an ImageFolder tree; for ``in100`` only those of ImageNet-100.
+def opened(config: TrainConfig, path: str, split: str | None) -> Records:
+    """A data set, or a part of it; for ``in100`` only the images of ImageNet-100.
 
     ImageNet-100 is every tenth of the 1,000 sorted class folders (docs/METHOD.md).
 
     Raises:
-        FileNotFoundError: No such folder; the message says where ImageNet comes from and which layout is expected.
-        ValueError: No classes or no images; for ``in100`` neither 100 nor 1,000 class folders.
+        OSError, ValueError: As for :func:`prime_dali.data.formats.open_records`; or for ``in100`` there are neither 100
+            nor 1,000 classes.
     """
-    from ..dali.dataset import image_folder
+    records = open_records(path, split, config.label or None)
+    if config.recipe != "in100":
+        return records
+    count = count_classes(records)
+    if count == 1000:
+        keep = records.labels % 10 == 0
+        return records.select(np.flatnonzero(keep), records.labels[keep] // 10, records.classes[::10])
+    if count != 100:
+        raise ValueError(f"{path}: expected 100 class folders, or ImageNet's 1,000, for in100, got {count}")
+    return records
 
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder}: expected one folder of images per class here, as in train/n01440764/*.JPEG and "
-            "val/n01440764/*.JPEG; ImageNet comes from image-net.org (ILSVRC2012, after registration), and its "
-            "validation images have to be sorted into class folders"
+
+def count_classes(records: Records) -> int:
+    """How many classes there are: those with names, or those up to the highest label."""
+    return len(records.classes) or int(records.labels.max()) + 1
+
+
+def matched(name: str, part: Records, train: Records) -> Records:
+    """A part of the data set with the labels that the training set has for its classes.
+
+    Raises:
+        ValueError: The classes are not those of the training set.
+    """
+    if not part.classes and not train.classes:
+        if count_classes(part) > count_classes(train):
+            expected, got = count_classes(train) - 1, count_classes(part) - 1
+            raise ValueError(f"{name}: expected labels up to {expected}, as in train, got {got}")
+        return part
+    if not part.classes or not train.classes:
+        raise ValueError(
+            f"{name}: expected class names in all parts or in none, got none in {'train' if part.classes else name}; "
+            "a file classes.txt beside the shards names them, one a line"
         )
-    files, labels, classes = image_folder(folder)
-    if recipe == "in100" and len(classes) == 1000:
-        files, labels = (
-            [f for f, k in zip(files, labels, strict=True) if k % 10 == 0],
-            [k // 10 for k in labels if k % 10 == 0],
-        )
-        classes = classes[::10]
-    if recipe == "in100" and len(classes) != 100:
-        raise ValueError(f"{folder}: expected 100 class folders, or ImageNet's 1,000, for in100, got {len(classes)}")
-    return files, labels, tuple(classes)
+    check_classes(f"{name}: ", train.classes, part.classes)
+    place = {known: label for label, known in enumerate(train.classes)}
+    labels = np.array([place[known] for known in part.classes], np.int64)[part.labels]
+    return part.select(slice(None), labels, train.classes)
 
 
 def check_classes(where: str, expected: tuple[str, ...], got: tuple[str, ...]) -> None:
-    """ValueError, with the differences, unless two trees have the same classes."""
+    """ValueError, with the differences, unless two parts of a data set have the same classes."""
     lacking, more = sorted(set(expected) - set(got)), sorted(set(got) - set(expected))
     if lacking or more:
         raise ValueError(
-            f"{where}expected the class folders of train; missing: {_some(lacking)}; not in train: {_some(more)}"
+            f"{where}expected the classes of train; missing: {_some(lacking)}; not in train: {_some(more)}"
         )
 
 

@@ -1,0 +1,42 @@
+"""What the index of a shard is, in every format: the place of each image in the file, and its label."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPAN = np.dtype([(name, "<i8") for name in ("shard", "row", "start", "size", "record", "length")])
+"""Where an image is: position of its shard in the list of files, and its own in the shard; its first byte and number of
+bytes, 0: the whole file; and first byte and length of the content of the TFRecord around it, which has a checksum
+(length 0: other formats)."""
+
+CHECKSUM = 4
+"""Bytes of a TFRecord's checksum, after what it is of."""
+
+
+class ShardError(ValueError):
+    """A shard that is damaged, or lacks images or labels; the message names it."""
+
+
+class Indexed(NamedTuple):
+    """The images of a shard, in its order."""
+
+    spans: NDArray[np.void]
+    """:data:`SPAN` ``[N]``, without ``shard`` and ``row``."""
+    labels: list[int | str]
+    """Integers, or names of classes."""
+    classes: tuple[str, ...] = ()
+    """Names by integer, if the shard has them."""
+
+
+def masked_crc(content: bytes) -> int:
+    """TFRecord's checksum: a CRC-32C, rotated by 15 bits, plus a constant.
+
+    Source: tensorflow.org/tutorials/load_data/tfrecord.
+    """
+    import google_crc32c
+
+    crc: int = google_crc32c.value(content)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
