@@ -102,7 +102,7 @@ def test_search_in_a_browser_without_a_server(site: Path) -> None:
     try:
         for word, page in FOUND.items():
             browser.get(f"{(site / 'index.html').as_uri()}?q={word}")
-            shown = WebDriverWait(browser, 20, 0.1).until(results, f"no results for {word}")
+            shown = WebDriverWait(browser, 60, 0.1).until(results, f"no results for {word}")
             assert page in shown[:3], f"{word}: {shown}"
     finally:
         browser.quit()
