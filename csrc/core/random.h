@@ -39,7 +39,7 @@ enum class Purpose : uint32_t {
   filter = 1,
   row_shift = 2,
   column_shift = 3,
-  color = 4,  // and 5 and 6, of the other channels
+  color = 4,  // and 5 and 6: see ChannelRun
   noise = 7,
   weights = 8,
   depth = 9
@@ -98,5 +98,14 @@ PRIME_HD auto normals(Block<U> b) {
 constexpr uint32_t kRun = 1024;  // blocks: a run holds at most 4096 numbers
 
 PRIME_HD int run_blocks(int n) { return (n + 3) / 4; }
+
+// The run of a channel, where each has one: three purposes side by side take the channels in turn, and every three
+// channels begin another run.
+struct ChannelRun {
+  uint32_t base;
+  int channel;  // of the purpose
+  PRIME_HD explicit ChannelRun(int of_image)
+      : base(static_cast<uint32_t>(of_image / 3) * kRun), channel(of_image % 3) {}
+};
 
 }  // namespace prime

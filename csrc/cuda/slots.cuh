@@ -44,16 +44,18 @@ __device__ int tabulated(const PlanView& plan, SlotAt slot) {
 struct WarpSlot {
   Slot slot;
   Key key;
-  int chain, j;   // where in the row the slot is
-  float* out;     // [Parameters::words]
-  float* shared;  // [kPolynomial] (color.cuh) in shared memory, of this warp
+  int chain, j;       // where in the row the slot is
+  float* out;         // [Parameters::words]
+  float* shared;      // [kPolynomial] (color.cuh) in shared memory, of this warp
+  int first_channel;  // of the image, of those that run together
 };
 
-// n normals of a run, by one warp.
+// n normals of the run of a channel of the image, by one warp.
 template <class Put>
 __device__ void warp_run(int n, Key key, int chain, int j, Purpose purpose, int channel, Put put) {
+  const ChannelRun run(channel);
   for (int q = threadIdx.x % 32; q < run_blocks(n); q += 32) {
-    const auto z = normals(key.block<uint32_t>(static_cast<uint32_t>(q), chain, j, purpose, channel));
+    const auto z = normals(key.block<uint32_t>(run.base + q, chain, j, purpose, run.channel));
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (4 * q + i < n) put(4 * q + i, z.z[i]);
