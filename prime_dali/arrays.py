@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _arguments, _arrays, _memory, _native
 from .config import PrimeConfig
-from .plan import Plan
+from .plan import Plan, row_words
 
 __all__ = ["apply"]
 
@@ -47,7 +47,8 @@ def sample(
             raise ValueError(f"epoch: expected {xp.__name__} like index, got {other.__name__}")
         epoch = xp.ascontiguousarray(epoch).reshape(-1)
     views = _arguments.views(view)
-    plan = Plan.empty(config, (height, width), index.shape[0], len(views), channels, xp)
+    rows = xp.empty((len(views) * index.shape[0], row_words(config.chains, config.depth)), np.int32)
+    plan = Plan.of(config, rows, (height, width), len(views), channels)
     call = _arrays.Sample(config.distributions(height, width), views, _arguments.seed(seed), index, epoch, plan.rows)
     if xp is np:
         call.cpu()
@@ -211,8 +212,8 @@ def _require_cuda_build() -> None:
 
 
 def _images(array: Any, layout: str) -> Any:
-    """``array`` as ``[N, C, H, W]``, frames of clips as images; a view, unless clips are apart in memory in such a way that
-    no strides describe their frames."""
+    """``array`` as ``[N, C, H, W]``, frames of clips as images; a view, unless no strides describe the frames of all
+    clips."""
     ordered = array.transpose([layout.index(axis) for axis in "NTCHW" if axis in layout])
     return ordered.reshape(-1, *ordered.shape[2:]) if "T" in layout else ordered
 

@@ -79,16 +79,17 @@ class PRIME(Epochs):
         """Augment a batch.
 
         Args:
-            images: ``[N, C, H, W]`` or ``[C, H, W]``, 1 to 16 channels; or clips ``[N, T, C, H, W]``, each with one draw
-                for all its frames. dtypes and ranges as for :func:`prime_dali.apply`.
-            index: int64 ``[N]``, each image's (or clip's) index in the data set, on the images' device. With it, the result depends
-                only on seed, index and epoch. None: the module counts, if counting is correct.
+            images: ``[N, C, H, W]`` or ``[C, H, W]``, 1 to 16 channels; or clips ``[N, T, C, H, W]``, with one draw for
+                all frames of a clip. dtypes and ranges as for :func:`prime_dali.apply`.
+            index: int64 ``[N]``, each image's (or clip's) index in the data set, on the images' device. With it, the
+                result depends only on seed, index and epoch. None: the module counts, if counting is correct.
             epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 
         Returns:
-            ``[views * N, C, H, W]``, or ``[views * N, T, C, H, W]`` for clips: with ``views=3`` all clean images, then all first augmented views, then all
-            second ones. ``[C, H, W]`` for a single image and one view, ``[3, C, H, W]`` for three.
+            ``[views * N, C, H, W]``, or ``[views * N, T, C, H, W]`` for clips: with ``views=3`` all clean images, then
+            all first augmented views, then all second ones. ``[C, H, W]`` for a single image and one view,
+            ``[3, C, H, W]`` for three.
 
         Raises:
             TypeError, ValueError: As for :func:`prime_dali.apply`; or a call that cannot be counted has no index.

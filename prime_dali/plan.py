@@ -115,12 +115,6 @@ class Plan:
         _arrays.validate(rows, self.shape)
 
     @classmethod
-    def empty(cls, config: PrimeConfig, size: tuple[int, int], batch: int, views: int, channels: int, xp: Any) -> Plan:
-        """A plan with uninitialized rows, as an array of the module ``xp``."""
-        rows = xp.empty((views * batch, row_words(config.chains, config.depth)), np.int32)
-        return cls.of(config, rows, size, views, channels)
-
-    @classmethod
     def of(cls, config: PrimeConfig, rows: Any, size: tuple[int, int], views: int, channels: int) -> Plan:
         """A plan with these rows, which are (or will be) drawn from ``config``."""
         return cls(rows, size, *config.plan_shape, views, channels)
@@ -189,8 +183,7 @@ class Plan:
         return PlanShape(self.chains, self.depth, self.filter_size, self.max_cut, self.max_band)
 
     def check_images(self, batch: int, channels: int, size: tuple[int, int]) -> None:
-        """:meth:`check`, and ValueError unless the plan was drawn for ``batch`` images (or clips) of so many channels
-        and this size."""
+        """:meth:`check`, and ValueError unless it was drawn for such images, or clips, and so many."""
         self.check()
         if channels != self.channels:
             drawn = f"plan: drawn for images of {self.channels} channels, got {channels}"
@@ -285,8 +278,7 @@ class Plan:
 
         Examples:
             >>> plan = prime_dali.sample("cifar", np.arange(2), size=32, view=(0, 1))
-            >>> frames = plan.of_frames(5)
-            >>> frames.batch, bool((frames.rows[::5] == plan.rows).all())
+            >>> plan.of_frames(5).batch, bool((plan.of_frames(5).rows[::5] == plan.rows).all())
             (10, True)
         """
         frames = _arguments.integer("frames", frames, 0, 2**31 - 1)

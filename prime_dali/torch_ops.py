@@ -212,9 +212,9 @@ def apply(
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. A plan
             on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside [0, 1], or NaN, raise
             a ValueError with their number and range. On CUDA, where calls do not synchronize, their outputs are NaN (0
-            in integers), and a later call on that device, or :func:`prime_dali.check_pixels`, raises the error. Compiled
-            code raises the same errors. The replay of a CUDA graph raises none; bad pixels in it are reported in these
-            two ways.
+            in integers), and a later call on that device, or :func:`prime_dali.check_pixels`, raises the error.
+            Compiled code raises the same errors. The replay of a CUDA graph raises none; bad pixels in it are reported
+            in these two ways.
 
     Examples:
         >>> images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)

@@ -115,11 +115,11 @@ def test_every_uint16_comes_back(kernels: tuple[str, Run]) -> None:
 def test_bad_pixels_are_counted_once(channels: int, cuda: Any) -> None:
     images = images_of(channels, np.float32)
     images[1, channels - 1, 4, 5], images[2, 0, 0, 0] = 1.5, -2
-    with pytest.raises(ValueError, match="got 2 outside, -2 to 1.5; scale"):
+    with pytest.raises(ValueError, match=r"got 2 outside, -2 to 1\.5; scale"):
         arrays.apply(images, plan_of(channels))
     out = emulated_cuda.apply(cuda, images, plan_of(channels))
     assert np.array_equal(np.isnan(out), ~((images >= 0) & (images <= 1)))
-    with pytest.raises(ValueError, match="got 2 outside, -2 to 1.5, in an earlier call"):
+    with pytest.raises(ValueError, match=r"got 2 outside, -2 to 1\.5, in an earlier call"):
         cuda.check_pixels(-1)
 
 

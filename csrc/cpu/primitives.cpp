@@ -48,8 +48,7 @@ void run_slot(Color, const SlotRun& run) {
   const int count = s.last - s.first + 1;
   std::vector<float> b(run_blocks(count) * 4);
   for (int channel = 0; channel < g.channels; ++channel) {
-    const ChannelRun from(channel);
-    normal_run(b.data(), count, key, from.base, chain, j, Purpose::color, from.channel);
+    normal_run(b.data(), count, key, 0, chain, j, Purpose::color, channel);
     for (int k = 0; k < count; ++k) b[k] *= s.strength;
     const float* in = src + channel * g.plane();
     float* out = dst + channel * g.plane();

@@ -50,12 +50,11 @@ struct WarpSlot {
   int first_channel;  // of the image, of those that run together
 };
 
-// n normals of the run of a channel of the image, by one warp.
+// n normals of a run, by one warp.
 template <class Put>
 __device__ void warp_run(int n, Key key, int chain, int j, Purpose purpose, int channel, Put put) {
-  const ChannelRun run(channel);
   for (int q = threadIdx.x % 32; q < run_blocks(n); q += 32) {
-    const auto z = normals(key.block<uint32_t>(run.base + q, chain, j, purpose, run.channel));
+    const auto z = normals(key.block<uint32_t>(static_cast<uint32_t>(q), chain, j, purpose, channel));
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (4 * q + i < n) put(4 * q + i, z.z[i]);

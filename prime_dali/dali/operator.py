@@ -84,10 +84,10 @@ def prime(
         One DataNode, or with ``views=3`` a tuple of three.
 
     Raises:
-        TypeError, ValueError: An argument is invalid; raised when the pipeline is built. Mixed sizes, a wrong dtype or
-            number of channels, or pixels outside [0, 1] are a RuntimeError of DALI with this package's message, raised when such a batch
-            runs. On a GPU, where nothing synchronizes, bad pixels become NaN (0 in integers), and one of the next
-            batches raises the error.
+        TypeError, ValueError: An argument is invalid; raised when the pipeline is built. Mixed sizes, mixed numbers of
+            channels, a wrong dtype or number of channels, or pixels outside [0, 1] are a RuntimeError of DALI with this
+            package's message, raised when such a batch runs. On a GPU, where nothing synchronizes, bad pixels become
+            NaN (0 in integers), and one of the next batches raises the error.
         ImportError: GPU images, but CuPy is not installed (``cupy``), or this build has no CUDA.
         RuntimeError: The plugin does not compile (``native``).
 
