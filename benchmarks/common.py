@@ -38,8 +38,9 @@ SEED = 0
 def natural_images(
     count: int, size: int, device: str, channels: int = 3, dtype: torch.dtype = torch.uint8
 ) -> torch.Tensor:
-    """``[count, channels, size, size]``: random noise with the 1/f spectrum of photographs, the same on every device; from
-    the fourth channel on the first ones again.
+    """``[count, channels, size, size]``: random noise with the 1/f spectrum of photographs, the same on every device.
+
+    From the fourth on channels are the first three again.
 
     Smooth like decoded photographs, because white noise would be a case of its own: neighbours that always differ make
     branches, clipping and table look-ups behave as on no data set.

@@ -113,15 +113,14 @@ def interval(argument: str, value: Any, high: float) -> tuple[float, float]:
 def per_channel(argument: str, value: Any, channels: int | None, *, positive: bool = False) -> tuple[float, ...]:
     """``value`` as finite floats, one for each of ``channels`` (None: 1 to 16 of them); TypeError or ValueError
     otherwise."""
-    wanted = _numbers(channels)
     ordered = hasattr(value, "__iter__") and not isinstance(value, (str, bytes, dict, set, frozenset))
     numbers = [_float(v) for v in value] if ordered and getattr(value, "ndim", 1) == 1 else [None]
     found = tuple(number for number in numbers if number is not None)
     if len(found) != len(numbers):
-        raise TypeError(f"{argument}: expected {wanted}, one per channel, got {value!r}")
+        raise TypeError(f"{argument}: expected {_numbers(channels)}, one per channel, got {value!r}")
     fits = 1 <= len(found) <= MAX_CHANNELS if channels is None else len(found) == channels
     if not fits or not all(math.isfinite(v) and (v > 0 or not positive) for v in found):
-        kind = wanted.replace(" number", " finite number") + (" > 0" if positive else "")
+        kind = _numbers(channels).replace(" number", " finite number") + (" > 0" if positive else "")
         raise ValueError(f"{argument}: expected {kind}, one per channel, got {value!r}")
     return found
 
@@ -226,7 +225,7 @@ def channels(
             raise ValueError(f"{argument}: expected {_numbers(count)} because {other} is given, got None")
     means, stds = per_channel("mean", mean, count), per_channel("std", std, count, positive=True)
     if len(means) != len(stds):
-        raise ValueError(f"std: expected {len(means)} numbers like mean, got {len(stds)}")
+        raise ValueError(f"mean, std: expected as many numbers each, got {len(means)} and {len(stds)}")
     if max(abs(m) for m in means) > _MOST:
         raise ValueError(f"mean: expected numbers up to {_MOST:.2g} (float32), got {mean!r}")
     if min(stds) < 1 / _MOST or max(stds) > _MOST:

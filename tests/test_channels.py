@@ -68,16 +68,16 @@ def plan_of(channels: int, count: int = 3, **more: Any) -> Plan:
 @pytest.mark.parametrize("channels", CHANNELS)
 def test_every_number_of_channels(channels: int, dtype: Any, kernels: tuple[str, Run]) -> None:
     name, run = kernels
-    images, plan = images_of(channels, dtype), plan_of(channels, view=("clean", 0))
+    images, plan = images_of(channels, dtype, count=2), plan_of(channels, 2, view=("clean", 0))
     expected = reference.apply(images, plan)
-    assert np.abs(expected[3:] - expected[:3]).max((1, 2, 3)).min() > 0.05  # something happened to each
+    assert np.abs(expected[2:] - expected[:2]).max((1, 2, 3)).min() > 0.05  # something happened to each
     out = run(images, plan)
     assert count_beyond(out, expected, TOLERANCE[name]) == 0
     assert np.array_equal(run(images, plan, layout="NHWC"), out)
     for made, largest in ((np.uint8, 255), (np.uint16, 65535)):
         levels = run(images, plan, made, layout="NHWC")
         assert np.array_equal(levels, np.round(out * np.float64(largest)))
-        assert dtype != made or np.array_equal(levels[:3], images)  # the clean view is exact
+        assert dtype != made or np.array_equal(levels[:2], images)  # the clean view is exact
     mean, std = 0.1 + 0.05 * np.arange(channels), 0.2 + 0.05 * np.arange(channels)
     normalized = run(images, plan, mean=tuple(mean), std=tuple(std))
     assert np.abs(normalized - (out - mean[:, None, None]) / std[:, None, None]).max() < 1e-5
@@ -189,7 +189,7 @@ BAD: dict[str, tuple[Callable[[], Any], type, str]] = {
     "mean": (lambda: prime_dali.apply(FIVE, plan_of(5).torch(), **NUMBERS), ValueError, "mean: expected 5 finite numbers, one per channel, got [0.5, 0.5, 0.5, 0.5]"),
     "array mean": (lambda: arrays.apply(RGB, plan_of(3), **NUMBERS), ValueError, "mean: expected three finite numbers, one per channel, got"),
     "module mean": (lambda: PRIME(**NUMBERS)(FIVE), ValueError, "mean: expected 5 finite numbers, one per channel, got (0.5, 0.5, 0.5, 0.5)"),
-    "module std": (lambda: PRIME(mean=[0.5] * 4, std=[0.5] * 3), ValueError, "std: expected 4 numbers like mean, got 3"),
+    "module std": (lambda: PRIME(mean=[0.5] * 4, std=[0.5] * 3), ValueError, "mean, std: expected as many numbers each, got 4 and 3"),
     "module numbers": (lambda: PRIME(mean=[0.5] * 17, std=[0.5] * 17), ValueError, "mean: expected 1 to 16 finite numbers, one per channel"),
     "no channel": (lambda: plan_of(0), ValueError, "channels: expected 1 to 16, got 0"),
     "17 channels": (lambda: Plan.build([[[]]], size=SIZE, channels=17), ValueError, "channels: expected 1 to 16, got 17"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,6 +165,25 @@ def test_bad_batches_fail_with_our_message(device: str, mode: str) -> None:
         run(device, images=IMAGES[..., :1].copy(), mean=MEAN, std=STD, mode=mode)
     with pytest.raises(RuntimeError, match="images: expected one size in a batch, got shapes"):
         run(device, images=[np.zeros((24, 40, 3), np.uint8), np.zeros((24, 41, 3), np.uint8)], batch=2, mode=mode)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_channels_and_sequences(dtype: Any, device: str, mode: str) -> None:
+    """Gray, five channels, and sequences: as by the array interface, and nothing is cast."""
+    xp = importlib.import_module("cupy" if device == "gpu" else "numpy")
+    random = np.random.default_rng(0)
+    for frames, channels in (((), 1), ((), 5), ((3,), 2)):
+        layouts = {"layout": "F" * len(frames) + "HWC", "out_layout": "F" * len(frames) + "CHW"}
+        images = random.integers(0, np.iinfo(dtype).max, (4, *frames, *SIZE, channels), dtype, endpoint=True)
+        normalized = {"mean": [0.5] * channels, "std": [0.25] * channels}
+        views = run(device, images=images, views=3, seed=5, mode=mode, **layouts, **(normalized if frames else {}))[0]
+        assert [view.dtype for view in views] == [np.float32 if frames else dtype] * 3
+        plan = prime_dali.sample(
+            "imagenet", xp.arange(4), size=SIZE, seed=5, view=("clean", 0, 1), channels=channels
+        )  # fmt: skip
+        named = {name: ("NT" if frames else "N") + letters[-3:] for name, letters in layouts.items()}
+        out = prime_dali.arrays.apply(xp.asarray(images), plan, **named, **(normalized if frames else {}))
+        assert np.array_equal(np.concatenate(views), out if device == "cpu" else out.get())
 
 
 def test_images_must_be_a_data_node() -> None:
