@@ -35,8 +35,12 @@ MEAN, STD = IMAGENET_STATISTICS
 SEED = 0
 
 
-def natural_images(count: int, size: int, device: str) -> torch.Tensor:
-    """uint8 ``[count, 3, size, size]``: random noise with the 1/f spectrum of photographs, the same on every device.
+def natural_images(
+    count: int, size: int, device: str, channels: int = 3, dtype: torch.dtype = torch.uint8
+) -> torch.Tensor:
+    """``[count, channels, size, size]``: random noise with the 1/f spectrum of photographs, the same on every device.
+
+    From the fourth on channels are the first three again.
 
     Smooth like decoded photographs, because white noise would be a case of its own: neighbours that always differ make
     branches, clipping and table look-ups behave as on no data set.
@@ -50,6 +54,11 @@ def natural_images(count: int, size: int, device: str) -> torch.Tensor:
         planes = torch.fft.irfft2(noise * low_pass, s=(size, size))
         planes = planes[:1] + 0.5 * planes[1:]  # the channels of a photograph share most of their content
         image.copy_(((planes - planes.mean()) / planes.std() * 55 + 120).round().clamp(0, 255))
+    images = images[:, torch.arange(channels) % 3]
+    if dtype == torch.uint16:
+        images = (images.int() * 257).to(dtype)
+    elif dtype != torch.uint8:
+        images = (images / 255).to(dtype)
     return images.to(device)
 
 

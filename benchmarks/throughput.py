@@ -1,10 +1,11 @@
-"""Images per second and peak memory of prime_dali.PRIME beside its peers, in one process, on the same uint8 batch.
+"""Images per second and peak memory of prime_dali.PRIME beside its peers, in one process, on the same batch.
 
 ::
 
     python benchmarks/throughput.py --device cpu --size 224 --batch 32
     python benchmarks/throughput.py --device cuda --batch 32 256 --official DIR --json throughput.json
     python benchmarks/throughput.py --device cuda --batch 256 --graph --kernels --plot out
+    python benchmarks/throughput.py --device cuda --batch 256 --channels 1 3 4 16 --dtype uint16 --peers none
     python benchmarks/throughput.py --from-json throughput.json --plot out
     python benchmarks/throughput.py --pipeline FOLDER ...      DALI pipelines instead: see pipeline.py
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import math
 import os
 import re
@@ -57,10 +59,11 @@ import prime_dali
 
 SIZES = {"imagenet": 224, "cifar": 32}  # pixels a side
 PEERS = ("augmix", "trivial", "official")
+DTYPES = ("uint8", "uint16", "float16", "bfloat16", "float32")
 NOTES = {
-    "prime": "prime_dali.PRIME: samples, augments, normalizes; uint8 in, float32 (CPU) or float16 (CUDA) out",
+    "prime": "prime_dali.PRIME: samples, augments, normalizes; float32 (CPU) or float16 (CUDA) out",
     "prime-graph": "prime, replayed from a CUDA graph, which holds its memory from the capture on, so nothing grows",
-    "copy": "a device copy that moves 3 bytes per value, like reading uint8 once and writing float16 once",
+    "copy": "a device copy that moves as many bytes as reading the images once and writing float16 once",
     "augmix": "torchvision v2.AugMix(), image by image because it draws once per call; uint8 in and out",
     "trivial": "torchvision v2.TrivialAugmentWide(), image by image because it draws once per call; uint8 in and out",
     "official": "the authors' code and configuration: samples, augments, normalizes; float32 in [0, 1] in, float32 out",
@@ -82,6 +85,8 @@ class Result:
     peak_bytes: int = 0  # largest growth of memory during a call, its output included
     output_bytes: int = 0  # what a call hands over
     error: str = ""
+    channels: int = 3
+    dtype: str = "uint8"  # of the images
 
     @property
     def median(self) -> float:
@@ -129,16 +134,17 @@ def candidates(
     """
     config = prime_dali.preset(options.preset).replace(mixing=options.mixing)
     dtype = torch.float16 if images.is_cuda else torch.float32
-    module = prime_dali.PRIME(config, mean=MEAN, std=STD, out_dtype=dtype)
+    mean, std = ([numbers[c % 3] for c in range(images.shape[1])] for numbers in (MEAN, STD))
+    module = prime_dali.PRIME(config, mean=mean, std=std, out_dtype=dtype)
     index = torch.arange(len(images), device=images.device)
     epochs = iter(range(2**32))  # a new epoch each call, so that no two calls draw the same
     yield "prime", lambda: module(images, index, next(epochs))
     if options.graph:
         yield "prime-graph", captured(module, images, index)
     if images.is_cuda:
-        # The plain copy of half as many bytes again reads 1.5 and writes 1.5 bytes a value, 3 like reading uint8 and
-        # writing float16, and is faster than torch's converting copy.
-        source = torch.empty(images.numel() * 3 // 2, dtype=torch.uint8, device=images.device).random_()
+        # The plain copy reads and writes half of the bytes each, and is faster than torch's converting copy.
+        moved = images.nbytes + images.numel() * dtype.itemsize
+        source = torch.empty(moved // 2, dtype=torch.uint8, device=images.device).random_()
         target = torch.empty_like(source)
         yield "copy", lambda: [target.copy_(source)][1:]  # hands nothing over: its output is no growth of memory
     # These two draw once per call, so only image by image does each image get a draw of its own, as in a data set.
@@ -204,6 +210,7 @@ def measure_cuda(call: Call, batch: int, repeats: int, seconds: float) -> dict[s
 def measure(name: str, call: Call, images: torch.Tensor, options: argparse.Namespace) -> Result:
     """Time a candidate. Where a peer fails, out of memory for instance, its result says so and the others continue."""
     batch, size = len(images), images.shape[-1]
+    kind = {"channels": images.shape[1], "dtype": str(images.dtype).removeprefix("torch.")}
     print(f"measuring {name}, {size} x {size}, batch {batch} ...", file=sys.stderr, flush=True)
     torch.manual_seed(SEED)
     try:
@@ -212,8 +219,8 @@ def measure(name: str, call: Call, images: torch.Tensor, options: argparse.Names
     except RuntimeError as error:
         if name not in PEERS:
             raise
-        return Result(name, size, batch, error=failure(error))
-    return Result(name, size, batch, output_bytes=output, **measured)
+        return Result(name, size, batch, error=failure(error), **kind)
+    return Result(name, size, batch, output_bytes=output, **measured, **kind)
 
 
 def alone(spans: Iterable[tuple[str, float, float]]) -> dict[str, tuple[int, float]]:
@@ -269,14 +276,17 @@ def table(results: list[Result], device: str) -> str:
         memory = [f"{size / 2**20:,.1f}" for size in (r.peak_bytes, r.output_bytes)]
         rows.append([r.name, *rates, str(len(r.rates)), str(r.calls), ratio, *memory])
         if device == "cpu":
-            unit = 3 * r.size**2 * 4 * torch.get_num_threads()
+            unit = r.channels * r.size**2 * 4 * torch.get_num_threads()
             rows[-1] += [f"{size / unit:.1f}" for size in (r.peak_bytes, r.peak_bytes - r.output_bytes)]
         if copy is not None and r.launch_seconds is not None:
             rows[-1] += [significant(r.launch_seconds * 1e6), f"{r.median / copy.median:.2%}"]
-    lines = [f"{prime.size} x {prime.size}, batch {prime.batch}", *aligned(rows)]
+    kind = "" if (prime.channels, prime.dtype) == (3, "uint8") else f", {prime.channels} channels of {prime.dtype}"
+    lines = [f"{prime.size} x {prime.size}, batch {prime.batch}{kind}", *aligned(rows)]
+    values, item = prime.channels * prime.size**2, getattr(torch, prime.dtype).itemsize
+    moved = values * item + prime.output_bytes / prime.batch  # bytes of an image, in and out
+    lines.append(f"prime reads and writes {significant(prime.median * moved / 1e9)} GB/s of pixels")
     if copy is not None:
-        rate = copy.median * 3 * copy.size**2 * (1 + 2) / 1e9
-        lines.append(f"copy moves {rate:,.0f} GB/s")
+        lines.append(f"copy moves {copy.median * moved / 1e9:,.0f} GB/s")
     lines += [f"{r.name} failed: {r.error}" for r in results if r.error]
     return "\n".join(lines)
 
@@ -299,6 +309,9 @@ def parser() -> argparse.ArgumentParser:
     add("--size", type=number(int, 8, 4096), nargs="+", metavar="PIXELS", help=size)
     batch = "images per call (default: 32)"
     add("--batch", type=number(int, 1, 2**20), nargs="+", default=[32], metavar="N", help=batch)
+    channels = "of the images, 1 to 16, each with every size and batch; peers take 3 (default: 3)"
+    add("--channels", type=number(int, 1, 16), nargs="+", default=[3], metavar="C", help=channels)
+    add("--dtype", choices=DTYPES, default="uint8", help="of the images; peers take uint8 (default: %(default)s)")
     add("--preset", choices=tuple(SIZES), default="imagenet", help="of prime and official (default: %(default)s)")
     add("--mixing", choices=("paper", "official"), default="paper", help="of prime (default: %(default)s)")
     repeats = "repeats per median; fewer if a call takes longer than --seconds (default: %(default)s)"
@@ -317,6 +330,8 @@ def check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Complete and check the options, before minutes are spent on measuring."""
     check_shared(p, options, PEERS)
     options.size = options.size or [SIZES[options.preset]]
+    if options.peers and (options.channels != [3] or options.dtype != "uint8"):
+        p.error(f"argument --peers: expected none with --channels or --dtype, got {' '.join(options.peers)}")
     if options.graph and options.device != "cuda":
         p.error(f"argument --graph: expected --device cuda, got {options.device}")
     if options.from_json and options.plot is None:
@@ -333,26 +348,25 @@ def check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace, official: torch.nn.Module | None) -> dict[str, Any]:
-    """Measure every size with every batch; print, and write, what came out."""
+    """Measure every size with every batch and number of channels; print, and write, what came out."""
     facts = circumstances(options, options.preset)
     shown = {"prime", *options.peers, *(["copy"] if options.device == "cuda" else [])}
     print_head(facts, NOTES, shown | {"prime-graph"} if options.graph else shown)
     everything: dict[str, Any] = {**facts, "settings": vars(options), "results": [], "kernels": []}
-    for size in options.size:
-        for batch in options.batch:
-            images = natural_images(batch, size, options.device)
-            rows, kernels = [], []
-            for name, call in candidates(options, official, images):
-                rows.append(measure(name, call, images, options))
-                if options.kernels and name == "prime":
-                    kernels = profile(call, images)
-            print(f"\n{table(rows, options.device)}", flush=True)
-            if options.kernels:
-                print(f"\n{kernel_table(kernels)}", flush=True)
-            everything["results"] += [{**asdict(r), "median": r.median if r.rates else None} for r in rows]
-            everything["kernels"] += map(asdict, kernels)
-            if options.json:
-                write_json(options.json, everything)
+    for size, batch, channels in itertools.product(options.size, options.batch, options.channels):
+        images = natural_images(batch, size, options.device, channels, getattr(torch, options.dtype))
+        rows, kernels = [], []
+        for name, call in candidates(options, official, images):
+            rows.append(measure(name, call, images, options))
+            if options.kernels and name == "prime":
+                kernels = profile(call, images)
+        print(f"\n{table(rows, options.device)}", flush=True)
+        if options.kernels:
+            print(f"\n{kernel_table(kernels)}", flush=True)
+        everything["results"] += [{**asdict(r), "median": r.median if r.rates else None} for r in rows]
+        everything["kernels"] += map(asdict, kernels)
+        if options.json:
+            write_json(options.json, everything)
     return everything
 
 

@@ -40,6 +40,7 @@ def sample(
     seed: int = 0,
     epoch: Any = 0,
     view: Any = 0,
+    channels: int = 3,
 ) -> Plan:
     """Sample a plan for a batch of images.
 
@@ -56,6 +57,8 @@ def sample(
             change it). Arrays on a GPU are not read back: only their low 32 bits are used.
         view: A number from 0, or ``"clean"`` for the unchanged image, or several of these: one augmented image each,
             ``("clean", 0, 1)`` for the Jensen-Shannon loss.
+        channels: Of the images, 1 to 16. The rows of a plan do not depend on it, and the first channels are augmented
+            in the same way whatever the number.
 
     Returns:
         A :class:`Plan` for ``len(view) * N`` augmented images.
@@ -67,7 +70,7 @@ def sample(
     Examples:
         >>> plan = prime_dali.sample("cifar", np.arange(4), size=32, seed=1, view=("clean", 0))
         >>> plan
-        Plan(rows=8, views=2, size=(32, 32), chains=3, depth=3, device='cpu', array='numpy')
+        Plan(rows=8, views=2, size=(32, 32), channels=3, chains=3, depth=3, device='cpu', array='numpy')
         >>> plan[2:] == prime_dali.sample("cifar", np.array([2, 3]), size=32, seed=1, view=("clean", 0))
         True
     """
@@ -78,7 +81,7 @@ def sample(
         from . import torch_ops as interface
     else:
         from . import arrays as interface
-    return interface.sample(config, index, size=size, seed=seed, epoch=epoch, view=view)
+    return interface.sample(config, index, size=size, seed=seed, epoch=epoch, view=view, channels=channels)
 
 
 def check_pixels(device: int | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
 PIXEL_TOLERANCE = 1 / 512  # floats this far outside [0, 1] count as rounding; kPixelTolerance in csrc/core/image.h
 MAX_VIEWS = 16
+MAX_CHANNELS = 16
 CLEAN = "clean"
 
 
@@ -114,17 +115,32 @@ def interval(argument: str, value: Any, high: float) -> tuple[float, float]:
     return low, up
 
 
-def triple(argument: str, value: Any, *, positive: bool = False) -> tuple[float, float, float]:
-    """``value`` as three finite floats, one per channel; TypeError or ValueError otherwise."""
+def per_channel(argument: str, value: Any, channels: int | None, *, positive: bool = False) -> tuple[float, ...]:
+    """``value`` as finite floats, one for each of ``channels`` (None: 1 to 16 of them); TypeError or ValueError
+    otherwise."""
     ordered = hasattr(value, "__iter__") and not isinstance(value, (str, bytes, dict, set, frozenset))
     numbers = [_float(v) for v in value] if ordered and getattr(value, "ndim", 1) == 1 else [None]
     found = tuple(number for number in numbers if number is not None)
     if len(found) != len(numbers):
-        raise TypeError(f"{argument}: expected three numbers, one per channel, got {value!r}")
-    if len(found) != 3 or not all(math.isfinite(v) and (v > 0 or not positive) for v in found):
-        kind = "three finite numbers > 0" if positive else "three finite numbers"
+        raise TypeError(f"{argument}: expected {_numbers(channels)}, one per channel, got {value!r}")
+    fits = 1 <= len(found) <= MAX_CHANNELS if channels is None else len(found) == channels
+    if not fits or not all(math.isfinite(v) and (v > 0 or not positive) for v in found):
+        kind = _numbers(channels).replace(" number", " finite number") + (" > 0" if positive else "")
         raise ValueError(f"{argument}: expected {kind}, one per channel, got {value!r}")
     return found
+
+
+def _numbers(channels: int | None) -> str:
+    """How many numbers are expected for images of so many channels, or of some that are not known yet."""
+    return {1: "one number", 3: "three numbers", None: f"1 to {MAX_CHANNELS} numbers"}.get(
+        channels, f"{channels} numbers"
+    )
+
+
+def triple(argument: str, value: Any) -> tuple[float, float, float]:
+    """``value`` as three finite floats, one per channel; TypeError or ValueError otherwise."""
+    red, green, blue = per_channel(argument, value, 3)
+    return red, green, blue
 
 
 def image_size(argument: str, size: Any) -> tuple[int, int]:
@@ -153,7 +169,7 @@ def layouts(layout: str, out_layout: str | None, known: Collection[str]) -> str:
     one_of("layout", layout, known)
     if out_layout is None:
         return layout
-    one_of("out_layout", out_layout, known)
+    one_of("out_layout", out_layout, [name for name in known if sorted(name) == sorted(layout)])
     return out_layout
 
 
@@ -203,16 +219,18 @@ def epoch(epoch: Any) -> int:
 
 
 def channels(
-    mean: Sequence[float] | None, std: Sequence[float] | None
-) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
-    """``(mean, std)`` as Python floats, or ``(None, None)``; TypeError or ValueError if only one is given, or if one,
-    or 1 / std, is not finite in float32."""
+    mean: Sequence[float] | None, std: Sequence[float] | None, count: int | None = 3
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """``(mean, std)`` as Python floats, one for each of ``count`` channels (None: of images that are not known yet), or
+    ``(None, None)``; TypeError or ValueError if only one is given, or if one, or 1 / std, is not finite in float32."""
     if mean is None and std is None:
         return None, None
     for argument, value, other in (("mean", mean, "std"), ("std", std, "mean")):
         if value is None:
-            raise ValueError(f"{argument}: expected three numbers because {other} is given, got None")
-    means, stds = triple("mean", mean), triple("std", std, positive=True)
+            raise ValueError(f"{argument}: expected {_numbers(count)} because {other} is given, got None")
+    means, stds = per_channel("mean", mean, count), per_channel("std", std, count, positive=True)
+    if len(means) != len(stds):
+        raise ValueError(f"mean, std: expected as many numbers each, got {len(means)} and {len(stds)}")
     if max(abs(m) for m in means) > _MOST:
         raise ValueError(f"mean: expected numbers up to {_MOST:.2g} (float32), got {mean!r}")
     if min(stds) < 1 / _MOST or max(stds) > _MOST:
@@ -224,9 +242,12 @@ def channels(
 _MOST = 2.0**126  # it and its reciprocal are normal numbers of float32
 
 
-def normalization(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[list[float], list[float]]:
-    """``(mean, 1 / std)`` per channel, of the numbers rounded to float32, as in DALI; empty lists if both are None."""
-    means, stds = channels(mean, std)
+def normalization(
+    mean: Sequence[float] | None, std: Sequence[float] | None, count: int
+) -> tuple[list[float], list[float]]:
+    """``(mean, 1 / std)`` of ``count`` channels, of the numbers rounded to float32, as in DALI; empty lists if both are
+    None."""
+    means, stds = channels(mean, std, count)
     if means is None or stds is None:
         return [], []
     return [_single(m) for m in means], [1 / _single(s) for s in stds]

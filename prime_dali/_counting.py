@@ -35,7 +35,7 @@ def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -
 
     Args:
         counter: int64 ``[]``; N is added in one atomic step, so threads and streams that share it get each number once.
-        images: ``[N, 3, H, W]``.
+        images: ``[N, C, H, W]``, or clips ``[N, T, C, H, W]``.
         made_after: :func:`forks` when the counter was created.
 
     Raises:

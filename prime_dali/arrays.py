@@ -10,17 +10,26 @@ import numpy as np
 
 from . import _arguments, _arrays, _extras, _memory, _native
 from .config import PrimeConfig
-from .plan import Plan
+from .plan import Plan, row_words
 
 __all__ = ["apply"]
 
-LAYOUTS = ("NCHW", "NHWC")
-_DTYPES = ("uint8", "float16", "bfloat16", "float32")
+LAYOUTS = ("NCHW", "NHWC", "NTCHW", "NTHWC")
+_DTYPES = ("uint8", "uint16", "float16", "bfloat16", "float32")
 
 _native.require_cpu()
 
 
-def sample(config: PrimeConfig, index: Any, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any) -> Plan:
+def sample(
+    config: PrimeConfig,
+    index: Any,
+    *,
+    size: int | Sequence[int],
+    seed: int,
+    epoch: Any,
+    view: Any,
+    channels: int = 3,
+) -> Plan:
     """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, like ``index``."""
     height, width = _arguments.image_size("size", size)
     index, xp = as_array("index", index)
@@ -38,7 +47,8 @@ def sample(config: PrimeConfig, index: Any, *, size: int | Sequence[int], seed: 
             raise ValueError(f"epoch: expected {xp.__name__} like index, got {other.__name__}")
         epoch = xp.ascontiguousarray(epoch).reshape(-1)
     views = _arguments.views(view)
-    plan = Plan.empty(config, (height, width), index.shape[0], len(views), xp)
+    rows = xp.empty((len(views) * index.shape[0], row_words(config.chains, config.depth)), np.int32)
+    plan = Plan.of(config, rows, (height, width), len(views), channels)
     call = _arrays.Sample(config.distributions(height, width), views, _arguments.seed(seed), index, epoch, plan.rows)
     if xp is np:
         call.cpu()
@@ -64,26 +74,29 @@ def apply(
     """Augment NumPy or CuPy images according to ``plan``.
 
     Args:
-        array: ``[N, 3, H, W]`` or ``[N, H, W, 3]`` according to ``layout``, any strides; uint8 in 0..255, or float16,
-            bfloat16 (of ml_dtypes) or float32 in [0, 1]. Values up to 1/512 outside are clamped. NumPy, CuPy, or an
-            object with ``__cuda_array_interface__`` or ``__dlpack__`` (JAX, torch), read without a copy. Unaligned
-            elements (a field of a packed record) are copied first.
-        plan: From :func:`prime_dali.sample` with an index on the same device, for N images of this size.
-        layout: Axes of ``array``: ``"NCHW"`` or ``"NHWC"``.
-        out_layout: Axes of the result. None: ``layout``.
-        out_dtype: One of the input dtypes. None: that of ``array``, or float32 if uint8 images are normalized.
+        array: ``[N, C, H, W]`` or ``[N, H, W, C]`` according to ``layout``, any strides, 1 to 16 channels; or clips of
+            T frames, all augmented in the same way by the plan's row of the clip. uint8 in 0..255, uint16 in 0..65535,
+            or float16, bfloat16 (of ml_dtypes) or float32 in [0, 1]. Values up to 1/512 outside are clamped. NumPy,
+            CuPy, or an object with ``__cuda_array_interface__`` or ``__dlpack__`` (JAX, torch), read without a copy.
+            Unaligned elements (a field of a packed record) are copied first.
+        plan: From :func:`prime_dali.sample` with an index on the same device, for N images (or clips) of so many
+            channels and this size.
+        layout: Axes of ``array``: ``"NCHW"``, ``"NHWC"``, or of clips ``"NTCHW"``, ``"NTHWC"``.
+        out_layout: Axes of the result, in another order. None: ``layout``.
+        out_dtype: One of the input dtypes. None: that of ``array``, or float32 if integers are normalized.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
-        flip: bool ``[N]``, NumPy or CuPy like ``array``: True mirrors all outputs of the image left to right.
+        flip: bool ``[N]``, NumPy or CuPy like ``array``: True mirrors all outputs of the image (or clip)
+            left to right.
         threads: CPU threads. None: all that this process may use.
 
     Returns:
-        A new NumPy or CuPy array of ``views * N`` images; for CuPy, computed on its current stream.
+        A new NumPy or CuPy array of ``views * N`` images (or clips); for CuPy, computed on its current stream.
 
     Raises:
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. A plan
             on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside [0, 1], or NaN, raise
             a ValueError with their number and range. On CUDA, where calls do not synchronize, their outputs are NaN (0
-            in uint8), and a later call on that device, or :func:`prime_dali.check_pixels`, raises the error.
+            in integers), and a later call on that device, or :func:`prime_dali.check_pixels`, raises the error.
         ImportError: A CUDA array, but CuPy is not installed or this build has no CUDA.
 
     Examples:
@@ -98,25 +111,25 @@ def apply(
     array, xp = as_array("array", array)
     out_layout = _arguments.layouts(layout, out_layout, LAYOUTS)
     _check_dtype("array", array.dtype)
-    axes = _image_axes(layout)
-    if array.ndim != 4 or array.shape[axes[1]] != 3:
-        wanted = {"NCHW": "[N, 3, H, W]", "NHWC": "[N, H, W, 3]"}[layout]
-        raise ValueError(f"array: expected {wanted} for this layout, got {list(array.shape)}")
-    batch, _, height, width = (array.shape[a] for a in axes)
-    plan.check_images(batch, _arguments.image_size("array", (height, width)))
+    sides = dict(zip(layout, array.shape, strict=False))
+    if array.ndim != len(layout) or not 1 <= sides["C"] <= _arguments.MAX_CHANNELS:
+        wanted = f"[{', '.join(layout)}] of 1 to {_arguments.MAX_CHANNELS} channels for this layout"
+        raise ValueError(f"array: expected {wanted}, got {list(array.shape)}")
+    batch, frames, channels, height, width = (sides.get(axis, 1) for axis in "NTCHW")
+    plan.check_images(batch, channels, _arguments.image_size("array", (height, width)))
     if type(plan.rows) is not xp.ndarray:
         got = type(plan.rows).__name__
         raise ValueError(f"plan: expected a plan of {xp.__name__} arrays like the images, got {got}")
-    means, scales = _arguments.normalization(mean, std)
+    means, scales = _arguments.normalization(mean, std, channels)
     if out_dtype is None:
-        out_dtype = np.float32 if means and array.dtype == np.uint8 else array.dtype
+        out_dtype = np.float32 if means and array.dtype.kind == "u" else array.dtype
     try:
         out_dtype = np.dtype(out_dtype)
     except TypeError:
         raise TypeError(f"out_dtype: expected one of {', '.join(_DTYPES)}, got {out_dtype!r}") from None
     _check_dtype("out_dtype", out_dtype)
-    if means and out_dtype == np.uint8:
-        raise ValueError("out_dtype: expected a floating dtype for normalized images, got uint8")
+    if means and out_dtype.kind == "u":
+        raise ValueError(f"out_dtype: expected a floating dtype for normalized images, got {out_dtype}")
     if flip is not None:
         flip, other = as_array("flip", flip)
         if flip.dtype != np.bool_ or flip.shape != (batch,):
@@ -125,12 +138,12 @@ def apply(
             raise ValueError(f"flip: expected {xp.__name__} like array, got {other.__name__}")
         flip = xp.ascontiguousarray(flip)
 
-    shape = [plan.views * batch, 0, 0, 0]
-    for axis, side in zip(_image_axes(out_layout)[1:], (3, height, width), strict=True):
-        shape[axis] = side
+    sides["N"] = plan.views * batch
+    out = xp.empty([sides[axis] for axis in out_layout], out_dtype)
+    if "T" in sides:
+        plan, flip = plan.of_frames(frames), None if flip is None else flip.repeat(frames)
     rows = xp.ascontiguousarray(_memory.aligned(plan.rows, xp))
-    out = xp.empty(shape, out_dtype)
-    images, made = (a.transpose(_image_axes(given)) for a, given in ((array, layout), (out, out_layout)))
+    images, made = _images(array, layout), _images(out, out_layout)
     call = _arrays.Apply(images, rows, plan.shape, made, flip, means, scales)
     if xp is np:
         call.cpu(len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("threads", threads, 1, 4096))
@@ -197,9 +210,11 @@ def _require_cuda_build() -> None:
         raise ImportError("prime_dali was built without CUDA; see prime-dali doctor")
 
 
-def _image_axes(layout: str) -> list[int]:
-    """Positions of N, C, H and W among the axes."""
-    return [layout.index(axis) for axis in "NCHW"]
+def _images(array: Any, layout: str) -> Any:
+    """``array`` as ``[N, C, H, W]``, frames of clips as images; a view, unless no strides describe the frames of all
+    clips."""
+    ordered = array.transpose([layout.index(axis) for axis in "NTCHW" if axis in layout])
+    return ordered.reshape(-1, *ordered.shape[2:]) if "T" in layout else ordered
 
 
 def _check_dtype(argument: str, dtype: Any) -> None:

@@ -19,8 +19,9 @@ class PRIME(Epochs):
         config: The distributions, or the name of a preset.
         seed: The run's seed; every random number depends only on it and on the image's index, epoch and view.
         views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss.
-        mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
-        out_dtype: dtype of the output; None: that of the images, or float32 if uint8 images are normalized.
+        mean, std: One number per channel of the images, on the [0, 1] scale: the output is ``(y - mean) / std``. Both
+            or neither.
+        out_dtype: dtype of the output; None: that of the images, or float32 if integers are normalized.
 
     The buffer ``counter`` numbers images without an index: 0, 1, 2, ... over the module's lifetime, divided among the
     ranks of ``torch.distributed`` if it is initialized. The epoch is set by :meth:`set_epoch`, or passed to
@@ -60,7 +61,7 @@ class PRIME(Epochs):
         self.config = as_config(config)
         self.seed = _arguments.seed(seed)
         self.views = _arguments.training_views(views)
-        self.mean, self.std = _arguments.channels(mean, std)
+        self.mean, self.std = _arguments.channels(mean, std, None)
         if out_dtype is not None:
             torch_ops.check_dtype("out_dtype", out_dtype)
         self.out_dtype = out_dtype
@@ -78,15 +79,17 @@ class PRIME(Epochs):
         """Augment a batch.
 
         Args:
-            images: ``[N, 3, H, W]`` or ``[3, H, W]``; dtypes and ranges as for :func:`prime_dali.apply`.
-            index: int64 ``[N]``, each image's index in the data set, on the images' device. With it, the result depends
-                only on seed, index and epoch. None: the module counts, if counting is correct.
+            images: ``[N, C, H, W]`` or ``[C, H, W]``, 1 to 16 channels; or clips ``[N, T, C, H, W]``, with one draw for
+                all frames of a clip. dtypes and ranges as for :func:`prime_dali.apply`.
+            index: int64 ``[N]``, each image's (or clip's) index in the data set, on the images' device. With it, the
+                result depends only on seed, index and epoch. None: the module counts, if counting is correct.
             epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 
         Returns:
-            ``[views * N, 3, H, W]``: with ``views=3`` all clean images, then all first augmented views, then all
-            second ones. ``[3, H, W]`` for a single image and one view, ``[3, 3, H, W]`` for three.
+            ``[views * N, C, H, W]``, or ``[views * N, T, C, H, W]`` for clips: with ``views=3`` all clean images, then
+            all first augmented views, then all second ones. ``[C, H, W]`` for a single image and one view,
+            ``[3, C, H, W]`` for three.
 
         Raises:
             TypeError, ValueError: As for :func:`prime_dali.apply`; or a call that cannot be counted has no index.
@@ -112,6 +115,7 @@ class PRIME(Epochs):
             seed=self.seed,
             epoch=self.epoch_on(images.device) if epoch is None else epoch,
             view=_arguments.TRAINING_VIEWS[self.views],
+            channels=batch.shape[-3],
         )
         out = torch_ops.apply_batch(
             batch, size, plan, out_dtype=self.out_dtype, mean=self.mean, std=self.std, channels_last=None, flip=flip

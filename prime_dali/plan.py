@@ -19,6 +19,7 @@ _MAX_WEIGHT = 1 + 1 / 512  # with the tolerance of csrc/core/plan.h
 _LIMITS = {
     "chains": (1, MAX_CHAINS), "depth": (1, MAX_DEPTH), "filter_size": (1, MAX_FILTER_SIZE),
     "max_cut": (0, MAX_SPATIAL_CUT), "max_band": (0, MAX_COLOR_CUT), "views": (1, _arguments.MAX_VIEWS),
+    "channels": (1, _arguments.MAX_CHANNELS),
 }  # fmt: skip
 
 
@@ -41,6 +42,7 @@ class Plan:
         max_cut: The largest spatial cutoff frequency, 0 to 4094; 0: no spatial slot. Determines the workspace's size.
         max_band: The most frequencies in a color band, 0 to 1024; 0: no color slot. Determines the workspace's size.
         views: Augmented images per input image, 1 to 16.
+        channels: Of the images, 1 to 16. Rows do not depend on it.
 
     Raises:
         TypeError, ValueError: A field has the wrong type, dtype, shape or range; the message names it.
@@ -61,6 +63,7 @@ class Plan:
     max_cut: int
     max_band: int
     views: int = 1
+    channels: int = 3
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", _arguments.image_size("size", self.size))
@@ -112,15 +115,9 @@ class Plan:
         _arrays.validate(rows, self.shape)
 
     @classmethod
-    def empty(cls, config: PrimeConfig, size: tuple[int, int], batch: int, views: int, xp: Any) -> Plan:
-        """A plan with uninitialized rows, as an array of the module ``xp``."""
-        rows = xp.empty((views * batch, row_words(config.chains, config.depth)), np.int32)
-        return cls.of(config, rows, size, views)
-
-    @classmethod
-    def of(cls, config: PrimeConfig, rows: Any, size: tuple[int, int], views: int) -> Plan:
+    def of(cls, config: PrimeConfig, rows: Any, size: tuple[int, int], views: int, channels: int) -> Plan:
         """A plan with these rows, which are (or will be) drawn from ``config``."""
-        return cls(rows, size, *config.plan_shape, views)
+        return cls(rows, size, *config.plan_shape, views, channels)
 
     @classmethod
     def build(
@@ -130,6 +127,7 @@ class Plan:
         size: int | Sequence[int],
         weights: Sequence[Sequence[float]] | None = None,
         filter_size: int = 3,
+        channels: int = 3,
         seed: int = 0,
     ) -> Plan:
         """A plan written by hand, as NumPy: for tests, figures and experiments.
@@ -142,6 +140,7 @@ class Plan:
             weights: Per image, ``lambda_0 .. lambda_n``, each >= 0, with a sum of 1 within 1/512; default: equal
                 weights for the chains, 0 for the clean image.
             filter_size: Side of the spectral filter.
+            channels: Of the images, 1 to 16.
             seed: Seed of the Philox keys: image ``i`` uses index ``i``. An int of 64 bits.
 
         Raises:
@@ -157,7 +156,8 @@ class Plan:
         chains = max((len(image) for image in slots), default=1) or 1
         depth = max((len(chain) for image in slots for chain in image), default=1) or 1
         rows = np.zeros((len(slots), row_words(chains, depth)), np.int32)
-        plan = cls(rows, _arguments.image_size("size", size), chains, depth, filter_size, max_cut=0, max_band=0)
+        height_width = _arguments.image_size("size", size)
+        plan = cls(rows, height_width, chains, depth, filter_size, max_cut=0, max_band=0, channels=channels)
         for r, image in enumerate(slots):
             plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
@@ -182,9 +182,12 @@ class Plan:
         """The sizes that the kernels get besides the rows."""
         return PlanShape(self.chains, self.depth, self.filter_size, self.max_cut, self.max_band)
 
-    def check_images(self, batch: int, size: tuple[int, int]) -> None:
-        """:meth:`check`, and ValueError unless the plan was drawn for ``batch`` images of this size."""
+    def check_images(self, batch: int, channels: int, size: tuple[int, int]) -> None:
+        """:meth:`check`, and ValueError unless it was drawn for such images, or clips, and so many."""
         self.check()
+        if channels != self.channels:
+            drawn = f"plan: drawn for images of {self.channels} channels, got {channels}"
+            raise ValueError(f"{drawn}; sample it with channels={channels}")
         if size != self.size:
             raise ValueError(f"plan: drawn for images of {self.size[0]} x {self.size[1]}, got {size[0]} x {size[1]}")
         if self.batch != batch:
@@ -252,9 +255,9 @@ class Plan:
         if not isinstance(other, Plan):
             return NotImplemented
         mine, its = self.numpy(), other.numpy()
-        return (mine.size, mine.shape, mine.views) == (its.size, its.shape, its.views) and np.array_equal(
-            mine.rows, its.rows
-        )
+        return all(
+            getattr(mine, name) == getattr(its, name) for name in ("size", "shape", "views", "channels")
+        ) and np.array_equal(mine.rows, its.rows)
 
     __hash__ = None  # type: ignore[assignment]  # rows can be edited
 
@@ -267,6 +270,22 @@ class Plan:
         # torch has no slices with negative steps.
         back = isinstance(images.step, int) and images.step < 0
         rows = rows[:, list(range(self.batch))[images] if back else images].reshape(-1, words)
+        return dataclasses.replace(self, rows=rows)
+
+    def of_frames(self, frames: int) -> Plan:
+        """The plan of every frame of clips as an image by itself: each row ``frames`` times, in a row. So all frames of
+        a clip get the same filters, displacements, color maps, noise and weights.
+
+        Examples:
+            >>> plan = prime_dali.sample("cifar", np.arange(2), size=32, view=(0, 1))
+            >>> plan.of_frames(5).batch, bool((plan.of_frames(5).rows[::5] == plan.rows).all())
+            (10, True)
+        """
+        frames = _arguments.integer("frames", frames, 0, 2**31 - 1)
+        if hasattr(self.rows, "detach"):
+            rows = self.rows[:, None].expand(-1, frames, -1).flatten(0, 1)  # repeat_interleave() may synchronize
+        else:
+            rows = self.rows.repeat(frames, 0)
         return dataclasses.replace(self, rows=rows)
 
     def materialize(self) -> list[Slot]:
@@ -316,8 +335,8 @@ class Plan:
         module = type(self.rows).__module__.partition(".")[0]
         device = {"torch": str(getattr(self.rows, "device", "")), "numpy": "cpu"}.get(module, "cuda")
         return (
-            f"Plan(rows={self.rows.shape[0]}, views={self.views}, size={self.size}, chains={self.chains}, "
-            f"depth={self.depth}, device={device!r}, array={module!r})"
+            f"Plan(rows={self.rows.shape[0]}, views={self.views}, size={self.size}, channels={self.channels}, "
+            f"chains={self.chains}, depth={self.depth}, device={device!r}, array={module!r})"
         )
 
 
@@ -327,7 +346,7 @@ class Slot:
 
     ``coefficients``, float64. Spectral: ``[K, K]`` taps, the central 1 included. Spatial: ``[2, rows, columns]`` modes
     ``B_ab`` of the two fields u (rows) and v (columns) on the grid, aliases folded, without the factor sqrt(T) x side.
-    Color: ``[3, frequencies]``. Noise: ``[3, H, W]``.
+    Color: ``[C, frequencies]``. Noise: ``[C, H, W]``.
     """
 
     row: int
@@ -354,10 +373,10 @@ def _coefficients(slot: Slot, plan: Plan) -> NDArray[np.float64]:
         return taps
     if slot.primitive == "color":
         count = slot.last - slot.first + 1
-        return slot.strength * np.stack([normals(count, 0, "color", c) for c in range(3)])
+        return slot.strength * np.stack([normals(count, 0, "color", c) for c in range(plan.channels)])
     if slot.primitive == "noise":
-        rows = [normals(width, row * random.RUN, "noise") for row in range(3 * height)]
-        return slot.strength * np.stack(rows).reshape(3, height, width)
+        rows = [normals(width, row * random.RUN, "noise") for row in range(plan.channels * height)]
+        return slot.strength * np.stack(rows).reshape(plan.channels, height, width)
     std = folded_std(slot.last, height, width)
     modes = np.zeros((2, *std.shape))
     for field, purpose in enumerate(("row_shift", "column_shift")):

@@ -58,6 +58,7 @@ def normals(
 
     Number ``k`` is number ``k % 4`` of the Box-Muller transform of block ``base + k // 4``.
     """
+    base, channel = base + channel // 3 * RUN, channel % 3  # three purposes take the channels in turn
     blocks = -(-count // 4)
     place = chain << 16 | slot << 8 | (PURPOSES[purpose] + channel)
     counter = np.zeros((blocks, 4), np.uint32)

@@ -13,18 +13,19 @@ from .plan import Plan, Slot
 __all__ = ["apply", "apply_slot", "color", "displacement", "noise", "spatial", "spectral"]
 
 Array = NDArray[np.float64]
+_LARGEST = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}
 
 
 def apply(images: Any, plan: Plan) -> Array:
     """Augment a batch according to ``plan`` (Algorithm 1 of the paper).
 
     Args:
-        images: NumPy or CPU torch ``[N, 3, H, W]``, uint8 (divided by 255) or floating in [0, 1]. Values up to 1/512
-            outside are clamped, as in the kernels.
+        images: NumPy or CPU torch ``[N, C, H, W]``, or clips ``[N, T, C, H, W]``; uint8 (divided by 255), uint16
+            (divided by 65535) or floating in [0, 1]. Values up to 1/512 outside are clamped, as in the kernels.
         plan: A plan for these images.
 
     Returns:
-        float64 ``[views * N, 3, H, W]``: ``x + sum_i lambda_i (chain_i - x)``.
+        float64 ``[views * N, C, H, W]``, or ``[views * N, T, C, H, W]``: ``x + sum_i lambda_i (chain_i - x)``.
 
     Raises:
         TypeError, ValueError: The images have the wrong type, shape or range for the plan, or the plan is invalid
@@ -47,12 +48,16 @@ def apply(images: Any, plan: Plan) -> Array:
         images = (images.double() if images.is_floating_point() else images).cpu().numpy()
     images = _memory.numpy_array("images", images)
     plan.check()
-    expected = (plan.batch, 3, *plan.size)
+    expected = (plan.batch, plan.channels, *plan.size)
+    if images.ndim == 5 and (images.shape[0], *images.shape[2:]) == expected:
+        frames = images.shape[1]
+        out = apply(images.reshape(-1, *expected[1:]), plan.of_frames(frames))
+        return out.reshape(-1, frames, *expected[1:])
     if images.shape != expected:
         raise ValueError(f"images: expected shape {list(expected)} for this plan, got {list(images.shape)}")
-    if images.dtype != np.uint8 and images.dtype.kind != "f" and images.dtype.name != "bfloat16":
-        raise TypeError(f"images: expected uint8 or a floating dtype, got {images.dtype}")
-    x = images / 255.0 if images.dtype == np.uint8 else images.astype(np.float64)
+    if images.dtype not in _LARGEST and images.dtype.kind != "f" and images.dtype.name != "bfloat16":
+        raise TypeError(f"images: expected uint8, uint16 or a floating dtype, got {images.dtype}")
+    x = images.astype(np.float64) / _LARGEST.get(images.dtype, 1)
     if x.size:
         _arguments.pixel_range("images", float(x.min()), float(x.max()))
     x = np.clip(x, 0, 1)
@@ -68,7 +73,7 @@ def apply(images: Any, plan: Plan) -> Array:
 
 
 def apply_slot(x: Array, slot: Slot) -> Array:
-    """One primitive on one image, float64 ``[3, H, W]`` in [0, 1], clipped to [0, 1].
+    """One primitive on one image, float64 ``[C, H, W]`` in [0, 1], clipped to [0, 1].
 
     Examples:
         >>> (slot,) = prime_dali.Plan.build([[[("noise", 4.0)]]], size=32).materialize()

@@ -13,7 +13,8 @@ from .config import Distributions, PlanShape, PrimeConfig
 from .plan import Plan, row_words
 
 _FOLDER = Path(__file__).parent
-DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
+INTEGERS = (torch.uint8, torch.uint16)
+DTYPES = (*INTEGERS, torch.float16, torch.bfloat16, torch.float32)
 
 
 def _load() -> bool:
@@ -79,7 +80,10 @@ def _apply_fake(
     images: torch.Tensor, plan: torch.Tensor, flip: torch.Tensor | None, plan_shape: list[int],
     out_dtype: torch.dtype, mean: list[float], scale: list[float], channels_last: bool,
 ) -> torch.Tensor:  # fmt: skip
-    _expect(images.dim() == 4 and images.shape[1] == 3, "prime_dali: expected images: [N, 3, H, W]")
+    _expect(images.dim() == 4, "prime_dali: expected images: [N, C, H, W]")
+    channels = images.shape[1]
+    for condition in (channels >= 1, channels <= _arguments.MAX_CHANNELS):
+        _expect(condition, f"channels: expected 1 to {_arguments.MAX_CHANNELS}")
     expected = len(PlanShape._fields)
     _expect(len(plan_shape) == expected, f"plan_shape: expected {expected} numbers")
     shape = PlanShape(*plan_shape)
@@ -96,12 +100,16 @@ def _apply_fake(
     )
     _expect_size(height, width)
     _expect(
-        images.dtype in DTYPES and out_dtype in DTYPES, "prime_dali: expected dtype uint8, float16, bfloat16 or float32"
+        images.dtype in DTYPES and out_dtype in DTYPES,
+        "prime_dali: expected dtype uint8, uint16, float16, bfloat16 or float32",
     )
-    _expect(len(mean) == len(scale) and len(mean) in (0, 3), "mean, std: expected three numbers each, or none")
+    _expect(
+        len(mean) == len(scale) and (len(mean) == 0 or len(mean) == channels),
+        f"mean, std: expected {channels} numbers each, one per channel, or none",
+    )
     if channels_last:
-        return images.new_empty((rows, height, width, 3), dtype=out_dtype).permute(0, 3, 1, 2)
-    return images.new_empty((rows, 3, height, width), dtype=out_dtype)
+        return images.new_empty((rows, height, width, channels), dtype=out_dtype).permute(0, 3, 1, 2)
+    return images.new_empty((rows, channels, height, width), dtype=out_dtype)
 
 
 def _check_tensor(argument: str, tensor: torch.Tensor) -> None:
@@ -133,7 +141,14 @@ def refuse_derivatives(images: torch.Tensor, method: str) -> None:
 
 
 def sample(
-    config: PrimeConfig, index: torch.Tensor, *, size: int | Sequence[int], seed: int, epoch: Any, view: Any
+    config: PrimeConfig,
+    index: torch.Tensor,
+    *,
+    size: int | Sequence[int],
+    seed: int,
+    epoch: Any,
+    view: Any,
+    channels: int = 3,
 ) -> Plan:
     """:func:`prime_dali.sample` for torch."""
     height, width = _arguments.image_size("size", size)
@@ -160,7 +175,7 @@ def sample(
         views,
         list(config.distributions()),
     )
-    return Plan.of(config, rows, (height, width), len(views))
+    return Plan.of(config, rows, (height, width), len(views), channels)
 
 
 def apply(
@@ -176,26 +191,30 @@ def apply(
     """Augment torch images according to ``plan``.
 
     Args:
-        images: ``[N, 3, H, W]`` (any strides) or ``[3, H, W]`` for a plan of one image; uint8 in 0..255, or float16,
-            bfloat16 or float32 in [0, 1]; values up to 1/512 outside are clamped. H and W from 8 to 4096.
-        plan: From :func:`prime_dali.sample`, on the same device, for N images of this size.
-        out_dtype: One of the input dtypes. None: the dtype of ``images``, or float32 if uint8 images are
-            normalized. uint8 is rounded to nearest.
+        images: ``[N, C, H, W]`` (any strides) or ``[C, H, W]`` for a plan of one image; or clips ``[N, T, C, H, W]``,
+            of which all T frames are augmented in the same way, by the plan's row of the clip. C from 1 to 16, H and W
+            from 8 to 4096. uint8 in 0..255, uint16 in 0..65535, or float16, bfloat16 or float32 in [0, 1]; values up to
+            1/512 outside are clamped.
+        plan: From :func:`prime_dali.sample`, on the same device, for N images (or clips) of so many channels and this
+            size.
+        out_dtype: One of the input dtypes. None: the dtype of ``images``, or float32 if integers are normalized. uint8
+            and uint16 are rounded to nearest.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
         channels_last: Memory format of the output. None: that of ``images``.
-        flip: bool ``[N]`` on the same device: True mirrors all outputs of the image left to right. PRIME's
-            distributions are symmetric, so this has the same distribution as flipping before.
+        flip: bool ``[N]`` on the same device: True mirrors all outputs of the image (or clip) left to right.
+            PRIME's distributions are symmetric, so this has the same distribution as flipping before.
 
     Returns:
-        ``[views * N, 3, H, W]`` (or ``[3, H, W]``) on the same device; for CUDA, computed on the current stream.
+        ``[views * N, C, H, W]`` (or ``[C, H, W]``, or ``[views * N, T, C, H, W]``) on the same device; for CUDA,
+        computed on the current stream.
 
     Raises:
         TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument. A plan
             on the CPU is always validated (:meth:`Plan.validate`). Float pixels further outside [0, 1], or NaN, raise
             a ValueError with their number and range. On CUDA, where calls do not synchronize, their outputs are NaN (0
-            in uint8), and a later call on that device, or :func:`prime_dali.check_pixels`, raises the error. Compiled
-            code raises the same errors. The replay of a CUDA graph raises none; bad pixels in it are reported in these
-            two ways.
+            in integers), and a later call on that device, or :func:`prime_dali.check_pixels`, raises the error.
+            Compiled code raises the same errors. The replay of a CUDA graph raises none; bad pixels in it are reported
+            in these two ways.
 
     Examples:
         >>> images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
@@ -207,7 +226,7 @@ def apply(
     batch, size = as_batch(images)
     single = images.dim() == 3
     if single and isinstance(plan, Plan) and plan.views != 1:
-        raise ValueError(f"plan: expected one view for a [3, H, W] image, got {plan.views}")
+        raise ValueError(f"plan: expected one view for a [C, H, W] image, got {plan.views}")
     out = apply_batch(
         batch, size, plan, out_dtype=out_dtype, mean=mean, std=std, channels_last=channels_last, flip=flip
     )
@@ -231,14 +250,14 @@ def apply_batch(
     if not isinstance(plan.rows, torch.Tensor):
         got = type(plan.rows).__name__
         raise TypeError(f"plan: expected a plan of torch tensors, got {got}; use plan.torch(device)")
-    plan.check_images(batch.shape[0], size)
+    plan.check_images(batch.shape[0], batch.shape[-3], size)
     if plan.rows.device != batch.device:
         devices = f"expected on {batch.device} like images, got {plan.rows.device}"
         raise ValueError(f"plan: {devices}; use plan.torch(device)")
-    dtype, means, scales = output_format(batch.dtype, out_dtype, mean, std)
+    dtype, means, scales = output_format(batch.dtype, out_dtype, mean, std, batch.shape[-3])
     if channels_last is None:
         strides = batch.stride()
-        channels_last = not batch.is_contiguous() and strides[1] < strides[3]
+        channels_last = not batch.is_contiguous() and strides[-3] < strides[-1]
     elif not isinstance(channels_last, bool):
         raise TypeError(f"channels_last: expected True, False or None, got {channels_last!r}")
     if flip is not None:
@@ -249,32 +268,43 @@ def apply_batch(
             raise TypeError(f"flip: expected bool [{batch.shape[0]}], got {flip.dtype} {list(flip.shape)}")
         if flip.device != batch.device:
             raise ValueError(f"flip: expected on {batch.device} like images, got {flip.device}")
-        flip = flip.contiguous()
+    clips = (plan.rows.shape[0], batch.shape[1]) if batch.dim() == 5 else None
+    if clips:
+        frames = batch.shape[1]
+        batch, plan = batch.flatten(0, 1), plan.of_frames(frames)
+        flip = None if flip is None else flip[:, None].expand(-1, frames).flatten()
     try:
-        return torch.ops.prime_dali.apply(
-            batch, plan.rows.contiguous(), flip, list(plan.shape), dtype, means, scales, channels_last
-        )
+        out = torch.ops.prime_dali.apply(
+            batch, plan.rows.contiguous(), None if flip is None else flip.contiguous(), list(plan.shape), dtype, means,
+            scales, channels_last,
+        )  # fmt: skip
     except RuntimeError as error:  # the stable ABI does not preserve exception types
         if "prime_dali: out of memory" not in str(error):
             raise
         raise torch.OutOfMemoryError(
             f"prime_dali: out of memory for {plan.rows.shape[0]} images on {batch.device}; use smaller batches"
         ) from None
+    return out.unflatten(0, clips) if clips else out
 
 
 def as_batch(images: Any, method: str = "PRIME") -> tuple[torch.Tensor, tuple[int, int]]:
-    """``images`` as ``[N, 3, H, W]``, and their height and width; checked, except for the pixel values."""
+    """``images`` as ``[N, C, H, W]`` or clips ``[N, T, C, H, W]``, and their height and width; checked, except for the
+    pixel values."""
     if not isinstance(images, torch.Tensor):
         raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
     _check_tensor("images", images)
     check_dtype("images", images.dtype)
     batch = images.unsqueeze(0) if images.dim() == 3 else images
-    if batch.dim() != 4 or batch.shape[1] != 3:
-        shape, axes = list(images.shape), {3: ("HWC", (2, 0, 1)), 4: ("NHWC", (0, 3, 1, 2))}.get(images.dim())
-        hint = f", which looks like {axes[0]}: use .permute{axes[1]}" if axes and shape[-1] == 3 else ""
-        raise ValueError(f"images: expected [N, 3, H, W] or [3, H, W], got {shape}{hint}")
+    shape = tuple(images.shape)
+    # A width that no image has, behind two sides that one may have, is a number of channels.
+    looks_last = 3 <= len(shape) <= 5 and shape[-1] < _arguments.MIN_SIDE <= min(shape[-3], shape[-2])
+    if not 4 <= batch.dim() <= 5 or looks_last or not 1 <= shape[-3] <= _arguments.MAX_CHANNELS:
+        name, axes = {3: ("HWC", (2, 0, 1)), 4: ("NHWC", (0, 3, 1, 2))}.get(len(shape), ("NTHWC", (0, 1, 4, 2, 3)))
+        hint = f", which looks like {name}: use .permute{axes}" if looks_last else ""
+        expected = f"[N, C, H, W] or [C, H, W] (or clips [N, T, C, H, W]) of 1 to {_arguments.MAX_CHANNELS} channels"
+        raise ValueError(f"images: expected {expected}, got {list(shape)}{hint}")
     refuse_derivatives(images, method)
-    return batch, _arguments.image_size("images", (batch.shape[2], batch.shape[3]))
+    return batch, _arguments.image_size("images", shape[-2:])
 
 
 def check_pixels(device: int) -> None:
@@ -286,17 +316,21 @@ def check_pixels(device: int) -> None:
 def check_dtype(argument: str, dtype: Any) -> None:
     """TypeError unless ``dtype`` is supported for images."""
     if dtype not in DTYPES:
-        raise TypeError(f"{argument}: expected uint8, float16, bfloat16 or float32, got {dtype}")
+        raise TypeError(f"{argument}: expected uint8, uint16, float16, bfloat16 or float32, got {dtype}")
 
 
 def output_format(
-    dtype: torch.dtype, out_dtype: torch.dtype | None, mean: Sequence[float] | None, std: Sequence[float] | None
+    dtype: torch.dtype,
+    out_dtype: torch.dtype | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    channels: int,
 ) -> tuple[torch.dtype, list[float], list[float]]:
     """``(dtype, mean, 1 / std)`` of the output, checked; empty lists if nothing is normalized."""
-    means, scales = _arguments.normalization(mean, std)
+    means, scales = _arguments.normalization(mean, std, channels)
     if out_dtype is None:
-        out_dtype = torch.float32 if means and dtype == torch.uint8 else dtype
+        out_dtype = torch.float32 if means and dtype in INTEGERS else dtype
     check_dtype("out_dtype", out_dtype)
-    if means and out_dtype == torch.uint8:
-        raise ValueError("out_dtype: expected a floating dtype for normalized images, got torch.uint8")
+    if means and out_dtype in INTEGERS:
+        raise ValueError(f"out_dtype: expected a floating dtype for normalized images, got {out_dtype}")
     return out_dtype, means, scales

@@ -72,14 +72,14 @@ def apply(
     cuda: Any, images: np.ndarray, plan: Plan, out_dtype: type = np.float32, flip: np.ndarray | None = None,
     layout: str = "NCHW", mean: tuple[float, ...] = (), scale: tuple[float, ...] = (), workspace: float | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Images [N, 3, H, W] augmented; ``layout`` is that of the memory, ``workspace`` its bytes if not what it wants,
+    """Images [N, C, H, W] augmented; ``layout`` is that of the memory, ``workspace`` its bytes if not what it wants,
     or, as a float, a share of that."""
-    count, _, height, width = images.shape
+    count, channels, height, width = images.shape
     rows = np.ascontiguousarray(plan.rows)
-    shape = (plan.views * count, 3, height, width)
+    shape = (plan.views * count, channels, height, width)
     if layout == "NHWC":
         images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-        out = np.full((shape[0], height, width, 3), 77, out_dtype).transpose(0, 3, 1, 2)  # 77: not written
+        out = np.full((shape[0], height, width, channels), 77, out_dtype).transpose(0, 3, 1, 2)  # 77: not written
     else:
         out = np.full(shape, 77, out_dtype)
     call = cuda.Apply(images, rows, plan.shape, out, flip, mean, scale)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import prime_dali
 from prime_dali import Plan, PrimeConfig
 
-DTYPES = (np.uint8, np.float16, ml_dtypes.bfloat16, np.float32)
+DTYPES = (np.uint8, np.uint16, np.float16, ml_dtypes.bfloat16, np.float32)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 HEALTH = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 
@@ -74,14 +74,16 @@ SIZES = st.tuples(st.integers(8, 40), st.integers(8, 40)) | st.sampled_from(((8,
 
 @st.composite
 def images(draw: st.DrawFn, count: int, size: tuple[int, int]) -> np.ndarray:
-    """[N, 3, H, W] of any dtype and in any memory: planes or pixels, parts of larger images, mirrored, repeated."""
+    """[N, C, H, W] of any dtype and in any memory: planes or pixels, parts of larger images, mirrored, repeated."""
     dtype = draw(st.sampled_from(DTYPES))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    shape, steps = [count, 3, *size], [draw(st.sampled_from((1, 1, 1, 2, 3, -1, -2, 0))) for _ in range(4)]
+    shape = [count, draw(st.sampled_from((3, 3, 3, 1, 2, 4, 5, 16))), *size]
+    steps = [draw(st.sampled_from((1, 1, 1, 2, 3, -1, -2, 0))) for _ in range(4)]
     order = draw(st.permutations(range(4)))  # of the axes in memory
     room = [1 if step == 0 else side * abs(step) for side, step in zip(shape, steps, strict=True)]
-    memory = rng.integers(0, 256, [room[axis] for axis in order], np.uint8)
-    if dtype != np.uint8:
+    integers = dtype if dtype in (np.uint8, np.uint16) else np.uint8
+    memory = rng.integers(0, np.iinfo(integers).max, [room[axis] for axis in order], integers, endpoint=True)
+    if dtype != integers:
         spread = rng.random(memory.shape, np.float32) if draw(st.booleans()) else memory / np.float32(255)
         memory = spread.astype(dtype)
     array = memory.transpose(np.argsort(order))
@@ -109,6 +111,7 @@ class Call:
     def plan(self) -> Plan:
         """As NumPy."""
         names = {"size": self.size, "seed": self.seed, "epoch": self.epoch, "view": self.view}
+        names["channels"] = self.images.shape[1]
         return prime_dali.sample(self.config, self.index, **names)
 
 
@@ -129,9 +132,10 @@ def calls(draw: st.DrawFn) -> Call:
     normalized = draw(st.booleans())
     options: dict[str, Any] = {"flip": draw(st.none() | st.lists(st.booleans(), min_size=count, max_size=count).map(lambda f: np.array(f, bool)))}  # fmt: skip
     if normalized:
-        options |= {"mean": draw(st.tuples(*[st.floats(-1, 1)] * 3)), "std": draw(st.tuples(std, std, std))}
-    options["out_dtype"] = draw(st.none() | st.sampled_from(DTYPES[normalized:]))
-    if options["out_dtype"] is None and normalized and array.dtype == np.uint8:
+        channels = array.shape[1]
+        options |= {"mean": draw(st.tuples(*[st.floats(-1, 1)] * channels)), "std": draw(st.tuples(*[std] * channels))}
+    options["out_dtype"] = draw(st.none() | st.sampled_from(DTYPES[2 * normalized :]))
+    if options["out_dtype"] is None and normalized and array.dtype.kind == "u":
         options["out_dtype"] = np.float32
     return Call(
         config=draw(st.sampled_from(("imagenet", "cifar")).map(prime_dali.preset) | configs()),

@@ -306,7 +306,7 @@ IMAGES, INDEX = torch.zeros(2, 3, 16, 16), torch.arange(2)
     ({"views": 2}, ValueError, r"views: expected 1 or 3 \(clean, augmented, augmented\), got 2"),
     ({"seed": "1"}, TypeError, "seed: expected an int, got str"),
     ({"mean": MEAN}, ValueError, "std: expected three numbers because mean is given, got None"),
-    ({"out_dtype": torch.float64}, TypeError, "out_dtype: expected uint8, float16, bfloat16 or float32, got torch.float64"),
+    ({"out_dtype": torch.float64}, TypeError, "out_dtype: expected uint8, uint16, float16, bfloat16 or float32, got torch.float64"),
 ])  # fmt: skip
 def test_bad_settings(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
@@ -317,7 +317,7 @@ def test_bad_settings(arguments: dict[str, Any], error: type[Exception], message
     ({"images": IMAGES.numpy()}, TypeError, "images: expected a torch.Tensor, got ndarray"),
     ({"images": IMAGES[0]}, ValueError, r"images: expected \[N, 3, H, W\], got \[3, 16, 16\]"),
     ({"images": IMAGES.to_sparse()}, TypeError, "images: expected a dense torch.Tensor, got layout torch.sparse_coo"),
-    ({"images": IMAGES.double()}, TypeError, "images: expected uint8, float16, bfloat16 or float32, got torch.float64"),
+    ({"images": IMAGES.double()}, TypeError, "images: expected uint8, uint16, float16, bfloat16 or float32, got torch.float64"),
     ({"images": IMAGES[..., :7]}, ValueError, "images: width: expected 8 to 4096, got 7"),
     ({"images": IMAGES + 2}, ValueError, r"images: expected finite values in \[0, 1\] .*, got 1536 outside, 2;"),
     ({"images": IMAGES.clone().requires_grad_()}, ValueError, "images: expected no gradient"),

@@ -70,7 +70,7 @@ def test_throughput(device: str, tmp_path: Path) -> None:
     assert sum(k["us_per_image"] for k in everything["kernels"]) > 0
     assert everything["settings"]["device"] == device
     assert "throughput.py --device" in everything["command"]
-    assert "32 x 32, batch 2" in text
+    assert "32 x 32, batch 2\n" in text
     assert pictures(plots) == ["kernels.png", "throughput_batch.png", "throughput_size.png"]
 
 

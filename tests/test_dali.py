@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,10 +138,10 @@ def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> 
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"config": "imagnet"}, ValueError, "did you mean 'imagenet'"),
     ({"views": 2}, ValueError, "views: expected 1 or 3"),
-    ({"layout": "WHC"}, ValueError, "layout: expected one of 'HWC', 'CHW', got 'WHC'; did you mean 'HWC'"),
-    ({"out_dtype": types.INT32}, TypeError, "out_dtype: expected types.UINT8, FLOAT16 or FLOAT"),
-    ({"mean": MEAN}, ValueError, "std: expected three numbers"),
-    ({"mean": "000", "std": STD}, TypeError, "mean: expected three numbers, one per channel, got '000'"),
+    ({"layout": "WHC"}, ValueError, "layout: expected one of 'HWC', 'CHW', 'FHWC', 'FCHW', got 'WHC'; did you mean"),
+    ({"out_dtype": types.INT32}, TypeError, "out_dtype: expected types.UINT8, UINT16, FLOAT16 or FLOAT"),
+    ({"mean": MEAN}, ValueError, "std: expected 1 to 16 numbers because mean is given"),
+    ({"mean": "000", "std": STD}, TypeError, "mean: expected 1 to 16 numbers, one per channel, got '000'"),
     ({"mean": MEAN, "std": [1e39, 1, 1]}, ValueError, "std: expected numbers from 1.2e-38 to 8.5e.37"),
     ({"seed": 0.5}, TypeError, "seed: expected an int"),
     ({"epoch": -1}, ValueError, "epoch: expected 0 to"),
@@ -156,16 +158,32 @@ def test_bad_arguments_fail_when_the_pipeline_is_built(
 @pytest.mark.parametrize("mode", ["cupy", "dlpack", TORCH])
 def test_bad_batches_fail_with_our_message(device: str, mode: str) -> None:
     with pytest.raises(
-        RuntimeError, match=r"images: expected CHW with 3 channels for this layout, got shape \[24, 40, 3\]"
+        RuntimeError, match=r"images: expected CHW with 1 to 16 channels for this layout, got shape \[24, 40, 3\]"
     ):
         run(device, layout="CHW", mode=mode)
-    gray = IMAGES[..., :1].copy()
-    with pytest.raises(
-        RuntimeError, match=r"images: expected HWC with 3 channels for this layout, got shape \[24, 40, 1\]"
-    ):
-        run(device, images=gray, mode=mode)
+    with pytest.raises(RuntimeError, match="mean: expected one finite number, one per channel, got"):
+        run(device, images=IMAGES[..., :1].copy(), mean=MEAN, std=STD, mode=mode)
     with pytest.raises(RuntimeError, match="images: expected one size in a batch, got shapes"):
         run(device, images=[np.zeros((24, 40, 3), np.uint8), np.zeros((24, 41, 3), np.uint8)], batch=2, mode=mode)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_channels_and_sequences(dtype: Any, device: str, mode: str) -> None:
+    """Gray, five channels, and sequences: as by the array interface, and nothing is cast."""
+    xp = importlib.import_module("cupy" if device == "gpu" else "numpy")
+    random = np.random.default_rng(0)
+    for frames, channels in (((), 1), ((), 5), ((3,), 2)):
+        layouts = {"layout": "F" * len(frames) + "HWC", "out_layout": "F" * len(frames) + "CHW"}
+        images = random.integers(0, np.iinfo(dtype).max, (4, *frames, *SIZE, channels), dtype, endpoint=True)
+        normalized = {"mean": [0.5] * channels, "std": [0.25] * channels}
+        views = run(device, images=images, views=3, seed=5, mode=mode, **layouts, **(normalized if frames else {}))[0]
+        assert [view.dtype for view in views] == [np.float32 if frames else dtype] * 3
+        plan = prime_dali.sample(
+            "imagenet", xp.arange(4), size=SIZE, seed=5, view=("clean", 0, 1), channels=channels
+        )  # fmt: skip
+        named = {name: ("NT" if frames else "N") + letters[-3:] for name, letters in layouts.items()}
+        out = prime_dali.arrays.apply(xp.asarray(images), plan, **named, **(normalized if frames else {}))
+        assert np.array_equal(np.concatenate(views), out if device == "cpu" else out.get())
 
 
 def test_images_must_be_a_data_node() -> None:

@@ -28,8 +28,9 @@ device = dali_runs.device  # fixtures
 
 
 @pytest.mark.parametrize(("images", "arguments", "message"), [
-    (IMAGES, {"layout": "CHW"}, "images: expected 3 channels, got 24 in image 0"),
-    (IMAGES[..., :1].copy(), {}, "images: expected 3 channels, got 1 in image 0"),
+    (IMAGES, {"layout": "CHW"}, "images: expected 1 to 16 channels, got 24 in image 0"),
+    ([IMAGES[0], IMAGES[1, ..., :1].copy()], {}, "images: expected one number of channels in a batch, got 3 in image 0 and 1 in image 1"),
+    (IMAGES, {"mean": [0.5] * 4, "std": [0.5] * 4}, "mean, std: expected 3 numbers each, one per channel, or none, got 4 and 4"),
     (IMAGES[:, :7].copy(), {}, "images: expected 8 to 4096 pixels, got 7 x 40 in image 0"),
 ])  # fmt: skip
 def test_bad_batches_in_the_native_operator(
@@ -107,10 +108,10 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
                 ([3, 3, 3, 5000, 20], "max_cut: expected 0 to 4094, got 5000"),
             )
         ),
-        ({"mean": [0.5]}, "mean, std: expected three numbers each, or none, got 1 and 0"),
+        ({"mean": [0.5]}, "mean, std: expected as many numbers each, got 1 and 0"),
         ({"std": [0.5, 0.5, 0.0], "mean": [0.5] * 3}, "std: expected positive numbers, got 0"),
-        ({"dtype": types.INT32}, "dtype: expected UINT8, FLOAT16 or FLOAT"),
-        ({"output_layout": "WHC"}, "output_layout: expected HWC or CHW, got WHC"),
+        ({"dtype": types.INT32}, "dtype: expected UINT8, UINT16, FLOAT16 or FLOAT"),
+        ({"output_layout": "WHC"}, "output_layout: expected HWC or CHW, or of sequences FHWC or FCHW, got WHC"),
     ):
         with pytest.raises((RuntimeError, ValueError), match=message):
             run_once(pipeline(arguments))

@@ -24,10 +24,14 @@ from prime_dali import PRIME, Plan, PrimeConfig, arrays
 
 TORCH = {
     np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.uint16): torch.uint16,
     np.dtype(np.float16): torch.float16,
     np.dtype(ml_dtypes.bfloat16): torch.bfloat16,
     np.dtype(np.float32): torch.float32,
 }
+
+
+LARGEST = {np.dtype(np.uint8): 255, np.dtype(np.uint16): 65535}
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
@@ -52,20 +56,19 @@ def formatted(images: np.ndarray, batch: int, options: dict[str, Any], dtype: An
         flip = np.tile(options["flip"], len(images) // batch)
         images = np.where(flip[:, None, None, None], images[..., ::-1], images)
     if "mean" in options:
-        mean, std = (np.reshape(np.float32(options[name]), (3, 1, 1)) for name in ("mean", "std"))
+        mean, std = (np.reshape(np.float32(options[name]), (-1, 1, 1)) for name in ("mean", "std"))
         images = (images - mean) * (1 / std.astype(np.float64)).astype(np.float32)
-    if dtype == np.uint8:
-        return np.rint(255 * images.astype(np.float64).clip(0, 1)).astype(np.uint8)
+    if dtype in LARGEST:
+        return np.rint(LARGEST[dtype] * images.astype(np.float64).clip(0, 1)).astype(dtype)
     return images.astype(dtype)
 
 
 def check_interfaces(call: Call) -> None:
     plan, batch, options = call.plan(), len(call.images), call.options
     plain = arrays.apply(np.ascontiguousarray(call.images), plan, out_dtype=np.float32, threads=1)
-    assert plain.shape == (plan.views * batch, 3, *call.size)
+    assert plain.shape == (plan.views * batch, *call.images.shape[1:])
     assert ((plain >= -1e-5) & (plain <= 1 + 1e-5)).all()
-    bytes_of = call.images.dtype == np.uint8
-    clean = call.images / np.float32(255) if bytes_of else call.images.astype(np.float32)
+    clean = call.images.astype(np.float32) / np.float32(LARGEST.get(call.images.dtype, 1))
     for i, view in enumerate(call.view if isinstance(call.view, tuple) else (call.view,)):
         if view == "clean" or call.config.alpha == 0 or not call.config.primitives:
             assert np.array_equal(plain[i * batch : (i + 1) * batch], clean)
@@ -84,7 +87,9 @@ def check_interfaces(call: Call) -> None:
     wanted = {**options, "out_dtype": TORCH[dtype], "flip": flip}
     index = torch.from_numpy(call.index)
     epoch = torch.from_numpy(call.epoch) if isinstance(call.epoch, np.ndarray) else call.epoch
-    drawn = prime_dali.sample(call.config, index, size=call.size, seed=call.seed, epoch=epoch, view=call.view)
+    drawn = prime_dali.sample(
+        call.config, index, size=call.size, seed=call.seed, epoch=epoch, view=call.view, channels=plan.channels
+    )
     assert np.array_equal(drawn.rows.numpy(), plan.rows)
     images = tensor(call.images)
     assert np.array_equal(numpy(prime_dali.apply(images, drawn, **wanted)), expected)
@@ -142,7 +147,7 @@ def arrays_of(*like: Any) -> st.SearchStrategy:
 NO_PIXELS = arrays_of(
     np.zeros((BATCH, 3, *SIZE)), np.zeros((BATCH, 3, *SIZE), np.int64), np.zeros((BATCH, 3, *SIZE), ">f4"),
     np.zeros((BATCH, 3, *SIZE), object), np.zeros((BATCH, 3, *SIZE), "S1"), np.zeros((BATCH, 3, *SIZE), bool),
-    np.zeros((BATCH, 3, *SIZE), np.complex64), np.zeros((BATCH, 4, *SIZE), np.float32),
+    np.zeros((BATCH, 3, *SIZE), np.complex64), np.zeros((BATCH, 17, *SIZE), np.float32),
     np.zeros((BATCH, 3, SIZE[0]), np.float32), np.zeros((BATCH, 3, 4, 12), np.float32),
     np.zeros((BATCH + 1, 3, *SIZE), np.float32),
     np.full((BATCH, 3, *SIZE), 1.5, np.float32), np.full((BATCH, 3, *SIZE), -0.5, np.float16),

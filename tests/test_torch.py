@@ -170,7 +170,7 @@ def test_fake_kernels_refuse_what_the_real_ones_refuse() -> None:
     unflipped = (*good[:2], None, *good[3:])
     numbers = (torch.arange(2), torch.tensor(0), *SIZE, 0, [0], list(preset("cifar").distributions()))
     bad: list[tuple[Any, tuple, int, Any, str]] = [
-        (torch.ops.prime_dali.apply, good, 0, images[:, :2], "images: "),
+        (torch.ops.prime_dali.apply, good, 0, torch.rand(2, 17, *SIZE), "channels: expected 1 to 16"),
         (torch.ops.prime_dali.apply, good, 0, images[0], "images: "),
         (torch.ops.prime_dali.apply, good, 0, images.double(), "dtype uint8"),
         (torch.ops.prime_dali.apply, unflipped, 0, make_images(3, *SIZE), "plan: expected 1 to 16 rows for each of"),
@@ -180,7 +180,7 @@ def test_fake_kernels_refuse_what_the_real_ones_refuse() -> None:
         (torch.ops.prime_dali.apply, good, 2, flip[:1], "flip: "),
         (torch.ops.prime_dali.apply, good, 3, plan.shape[:2], "plan_shape: expected 5 numbers"),
         (torch.ops.prime_dali.apply, good, 4, torch.float64, "dtype uint8"),
-        (torch.ops.prime_dali.apply, good, 5, [0.5] * 3, "mean, std: expected three numbers each"),
+        (torch.ops.prime_dali.apply, good, 5, [0.5] * 3, "mean, std: expected 3 numbers each"),
         (torch.ops.prime_dali.sample, numbers, 0, torch.arange(2)[:, None], "index: "),
         (torch.ops.prime_dali.sample, numbers, 0, torch.arange(2).int(), "index: "),
         (torch.ops.prime_dali.sample, numbers, 1, torch.arange(3), "epoch: "),

@@ -29,18 +29,22 @@ void read_plan_shape(const std::vector<Integer>& shape, PlanShape& out) {
 #undef FIELD
 }
 
-inline void read_size(int64_t height, int64_t width, ApplyArgs& out) {
+inline void read_size(int64_t channels, int64_t height, int64_t width, ApplyArgs& out) {
+  check_range<int64_t>("channels", channels, 1, kMaxChannels);
   check_size(height, width);
+  out.channels = static_cast<int>(channels);
   out.height = static_cast<int>(height), out.width = static_cast<int>(width);
 }
 
-// out = (y - mean) * scale per channel; empty lists: out = y.
+// out = (y - mean) * scale per channel of `out`; empty lists: out = y.
 inline void read_normalization(const std::vector<double>& mean, const std::vector<double>& scale, ApplyArgs& out) {
-  for (int c = 0; c < 3; ++c) out.mean[c] = 0.f, out.scale[c] = 1.f;
+  for (int c = 0; c < out.channels; ++c) out.mean[c] = 0.f, out.scale[c] = 1.f;
   if (mean.empty() && scale.empty()) return;
-  require(mean.size() == 3 && scale.size() == 3, "mean, std: expected three numbers each, or none, got ", mean.size(),
-          " and ", scale.size());
-  for (int c = 0; c < 3; ++c) out.mean[c] = static_cast<float>(mean[c]), out.scale[c] = static_cast<float>(scale[c]);
+  const size_t channels = static_cast<size_t>(out.channels);
+  require(mean.size() == channels && scale.size() == channels, "mean, std: expected ", channels,
+          " numbers each, one per channel, or none, got ", mean.size(), " and ", scale.size());
+  for (int c = 0; c < out.channels; ++c)
+    out.mean[c] = static_cast<float>(mean[c]), out.scale[c] = static_cast<float>(scale[c]);
 }
 
 // The error message for invalid pixels; `where` says which images, after the numbers.
@@ -67,10 +71,10 @@ inline std::string earlier_pixel_error(const char* argument, const BadPixels& ba
       ", in an earlier call on cuda:" + std::to_string(device) + " (its output is NaN there, 0 in uint8)");
 }
 
-// Strides of a dense [n, 3, height, width] array, in elements.
-inline Strides dense_strides(int64_t height, int64_t width, bool channels_last) {
-  if (channels_last) return {3 * height * width, 1, 3 * width, 3};
-  return {3 * height * width, height * width, width, 1};
+// Strides of a dense [n, channels, height, width] array, in elements.
+inline Strides dense_strides(int64_t channels, int64_t height, int64_t width, bool channels_last) {
+  if (channels_last) return {channels * height * width, 1, channels * width, channels};
+  return {channels * height * width, height * width, width, 1};
 }
 
 }  // namespace prime

@@ -89,20 +89,21 @@ inline int64_t item_size(DType type) { return type == DType::u8 ? 1 : type == DT
 // One of the two images: offsets of its values must fit 64 bits.
 inline void check_image(const char* name, const void* address, DType type, Strides s, const ApplyArgs& a) {
   const int number = static_cast<int>(type);
-  require(number >= 0 && number <= static_cast<int>(DType::f32), name, ": expected type 0 to 3, got ", number);
+  require(number >= 0 && number <= static_cast<int>(DType::u16), name, ": expected type 0 to 4, got ", number);
   check_address(name, address, static_cast<uintptr_t>(item_size(type)));
   const auto reach = [](int64_t stride, int64_t count) { return std::fabs(static_cast<double>(stride)) * count; };
-  require(reach(s.n, a.rows) + reach(s.c, 3) + reach(s.h, a.height) + reach(s.w, a.width) < 1e18, name,
+  require(reach(s.n, a.rows) + reach(s.c, a.channels) + reach(s.h, a.height) + reach(s.w, a.width) < 1e18, name,
           ": expected strides of an array in 64-bit memory, got ", s.n, ", ", s.c, ", ", s.h, ", ", s.w);
 }
 
 inline void check(const ApplyArgs& a) {
   check_plan_shape(a.shape.chains, a.shape.depth, a.shape.filter, a.shape.max_cut, a.shape.max_band);
+  check_range("channels", a.channels, 1, kMaxChannels);
   check_size(a.height, a.width);
   check_range<int64_t>("images", a.images, 0, kMaxImages);
   require(a.images ? a.rows % a.images == 0 && a.rows >= a.images && a.rows / a.images <= kMaxViews : a.rows == 0,
           "plan: expected 1 to ", kMaxViews, " rows for each of ", a.images, " images, got ", a.rows, " rows");
-  for (int c = 0; c < 3; ++c)
+  for (int c = 0; c < a.channels; ++c)
     require(std::isfinite(a.mean[c]) && std::isfinite(a.scale[c]),
             "mean, std: expected numbers that are finite in float32, also 1 / std, got ", a.mean[c], " and ",
             1.f / a.scale[c]);

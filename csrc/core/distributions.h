@@ -7,6 +7,7 @@ namespace prime {
 
 constexpr int kMinSide = 8, kMaxSide = 4096;  // pixels
 constexpr int kMaxChains = 255, kMaxDepth = 255, kMaxCut = 4094, kMaxColorCut = 1024, kMaxFilter = 31, kMaxViews = 16;
+constexpr int kMaxChannels = 16;
 constexpr int64_t kMaxImages = (int64_t(1) << 31) - 1;
 // Amplitudes of the distributions, and alpha. A strength is the product of two at most, of three in fn.prime.augment:
 // 1e18. Up to kMaxStrength no sum over a filter, a field or a band leaves what float32 holds.

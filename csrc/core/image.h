@@ -4,9 +4,9 @@
 
 namespace prime {
 
-enum class DType : int { u8 = 0, f16 = 1, bf16 = 2, f32 = 3 };
+enum class DType : int { u8 = 0, f16 = 1, bf16 = 2, f32 = 3, u16 = 4 };
 
-// [images, 3, height, width] with any strides, in elements.
+// [images, channels, height, width] with any strides, in elements.
 struct Strides {
   int64_t n, c, h, w;
 };
@@ -46,10 +46,10 @@ struct ApplyArgs {
   Strides out_strides;
   const int32_t* plan;  // [rows, row_words(chains, depth)]; row r is a view of image r % images
   int64_t rows, images;
-  int height, width;
-  PlanShape shape;          // of the plan
-  const uint8_t* flip;      // [images] or null; not 0: this image's outputs are mirrored left to right
-  float mean[3], scale[3];  // out = (y - mean) * scale, per channel
+  int channels, height, width;
+  PlanShape shape;      // of the plan
+  const uint8_t* flip;  // [images] or null; not 0: this image's outputs are mirrored left to right
+  float mean[kMaxChannels], scale[kMaxChannels];  // out = (y - mean) * scale, per channel
   BadPixels* bad;  // CUDA: host memory that kernels add to (new_bad_pixels() of cuda/cuda.h), or null; CPU: unused
 };
 
@@ -75,6 +75,11 @@ PRIME_HD uint16_t float_to_bf16(float x) {  // to nearest, ties to even
 PRIME_HD uint8_t float_to_u8(float y) {                     // y in [0, 1] but for rounding; to nearest, ties to even
   const float pixel = y > 0.f ? (y < 1.f ? y : 1.f) : 0.f;  // NaN is black
   return static_cast<uint8_t>(bits(fma(pixel, 255.f, 12582912.f)) & 0xff);
+}
+
+PRIME_HD uint16_t float_to_u16(float y) {  // the same in steps of 1 / 65535
+  const float pixel = y > 0.f ? (y < 1.f ? y : 1.f) : 0.f;
+  return static_cast<uint16_t>(bits(fma(pixel, 65535.f, 12582912.f)) & 0xffff);
 }
 
 }  // namespace prime

@@ -39,20 +39,26 @@ enum class Purpose : uint32_t {
   filter = 1,
   row_shift = 2,
   column_shift = 3,
-  color = 4,  // and 5 and 6, of the other channels
+  color = 4,  // and 5 and 6, see Key::block()
   noise = 7,
   weights = 8,
   depth = 9
 };
 
+// Normals come in runs: number k is number k % 4 of block k / 4. Runs of one purpose start kRun counters apart.
+constexpr uint32_t kRun = 1024;  // blocks: a run holds at most 4096 numbers
+
 struct Key {
   uint32_t key0, key1, salt0, salt1;
 
+  // What is drawn for each channel of an image has three purposes side by side, which take the channels in turn: every
+  // three channels begin another run.
   template <class U>
   PRIME_HD Block<U> block(U counter, int chain, int slot, Purpose purpose, int channel = 0) const {
     const uint32_t place = static_cast<uint32_t>(chain) << 16 | static_cast<uint32_t>(slot) << 8 |
-                           (static_cast<uint32_t>(purpose) + static_cast<uint32_t>(channel));
-    return philox<U>({counter, U(place), U(salt0), U(salt1)}, key0, key1);
+                           (static_cast<uint32_t>(purpose) + static_cast<uint32_t>(channel % 3));
+    const U run(static_cast<uint32_t>(channel / 3) * kRun);
+    return philox<U>({counter + run, U(place), U(salt0), U(salt1)}, key0, key1);
   }
 };
 
@@ -93,9 +99,6 @@ PRIME_HD auto normals(Block<U> b) {
   const SinCos<F> a = sincospi(F(uniform(b.y)) * F(2.f)), c = sincospi(F(uniform(b.w)) * F(2.f));
   return Normals<F>{{r * a.cos, r * a.sin, s * c.cos, s * c.sin}};
 }
-
-// Normals come in runs: number k is number k % 4 of block k / 4. Runs of one purpose start kRun counters apart.
-constexpr uint32_t kRun = 1024;  // blocks: a run holds at most 4096 numbers
 
 PRIME_HD int run_blocks(int n) { return (n + 3) / 4; }
 

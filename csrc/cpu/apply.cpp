@@ -31,10 +31,10 @@ uint16_t float_to_half(float x) {
 }
 #endif
 
-// Calls f(flat index, strided offset) for every value of a [3, height, width] image.
+// Calls f(flat index, strided offset) for every value of a [channels, height, width] image.
 template <class F>
 void each_value(const ApplyArgs& a, Strides s, F f) {
-  for (int c = 0; c < 3; ++c)
+  for (int c = 0; c < a.channels; ++c)
     for (int y = 0; y < a.height; ++y) {
       const int64_t flat = (static_cast<int64_t>(c) * a.height + y) * a.width, start = c * s.c + y * s.h;
       if (s.w == 1) {
@@ -45,7 +45,7 @@ void each_value(const ApplyArgs& a, Strides s, F f) {
     }
 }
 
-// Calls f(flat index, value) for every value of an image, bytes over 255.
+// Calls f(flat index, value) for every value of an image, integers over their largest.
 template <class F>
 void each_input(const ApplyArgs& a, int64_t image, F f) {
   const int64_t offset = image * a.in_strides.n;
@@ -59,12 +59,15 @@ void each_input(const ApplyArgs& a, int64_t image, F f) {
     case DType::f16: return read(static_cast<const uint16_t*>(a.in), half_to_float);
     case DType::bf16: return read(static_cast<const uint16_t*>(a.in), bf16_to_float);
     case DType::f32: return read(static_cast<const float*>(a.in), [](float v) { return v; });
+    case DType::u16:
+      return read(static_cast<const uint16_t*>(a.in), [](uint16_t v) { return static_cast<float>(v) / 65535.f; });
   }
 }
 
 // Values that are no pixels become NaN.
 void read_image(const ApplyArgs& a, int64_t image, float* __restrict x) {
-  if (a.in_type == DType::u8) return each_input(a, image, [x](int64_t i, float v) { x[i] = v; });
+  if (a.in_type == DType::u8 || a.in_type == DType::u16)
+    return each_input(a, image, [x](int64_t i, float v) { x[i] = v; });
   each_input(a, image, [x](int64_t i, float v) { x[i] = checked(v); });
 }
 
@@ -92,6 +95,7 @@ void write_image(const ApplyArgs& a, int64_t row, const float* __restrict y) {
     case DType::f16: return write(static_cast<uint16_t*>(a.out), float_to_half);
     case DType::bf16: return write(static_cast<uint16_t*>(a.out), float_to_bf16);
     case DType::f32: return write(static_cast<float*>(a.out), [](float v) { return v; });
+    case DType::u16: return write(static_cast<uint16_t*>(a.out), float_to_u16);
   }
 }
 
@@ -99,8 +103,8 @@ void write_image(const ApplyArgs& a, int64_t row, const float* __restrict y) {
 struct Worker {
   const ApplyArgs& args;
   const Geometry& geometry;
-  int64_t values = 3 * geometry.plane();  // of an image
-  // [3, height, width] each: the image, the sum of the mix, and two between slots.
+  int64_t values = args.channels * geometry.plane();  // of an image
+  // [channels, height, width] each: the image, the sum of the mix, and two between slots.
   std::unique_ptr<float[]> clean{new float[values]}, mixed{new float[values]}, ping{new float[values]},
       pong{new float[values]};
   std::unique_ptr<SpatialScratch> spatial;  // made when the first spatial slot comes
@@ -178,7 +182,7 @@ BadPixels apply_cpu(const ApplyArgs& args, int threads) {
   const SineTable rows(modes(args.shape.max_cut, args.height), args.height);
   const SineTable other =
       args.height == args.width ? SineTable() : SineTable(modes(args.shape.max_cut, args.width), args.width);
-  const Geometry geometry{args.height, args.width, &rows, args.height == args.width ? &rows : &other};
+  const Geometry geometry{args.channels, args.height, args.width, &rows, args.height == args.width ? &rows : &other};
   std::atomic<int64_t> next{0};
   std::atomic<bool> good{true};
   on_threads(std::min<int64_t>(threads, args.rows), [&] {

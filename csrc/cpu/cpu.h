@@ -30,7 +30,7 @@ struct SineTable {
 };
 
 struct Geometry {
-  int height, width;
+  int channels, height, width;
   const SineTable *rows, *columns;  // of the vertical and of the horizontal axis
   int64_t plane() const { return static_cast<int64_t>(height) * width; }
 };
@@ -50,7 +50,7 @@ void normal_run(float* out, int n, Key key, uint32_t base, int chain, int slot, 
 
 // A slot to run on one image. Functions copy it first, so that no store to dst can change what they read.
 struct SlotRun {
-  const float* src;  // [3, height, width]
+  const float* src;  // [channels, height, width]
   float* dst;        // the same, not overlapping
   const Geometry& geometry;
   Slot slot;

@@ -24,7 +24,7 @@ void run_slot(Spectral, const SlotRun& run) {
   normal_run(w.data(), taps, key, 0, chain, j, Purpose::filter);
   for (int t = 0; t < taps; ++t) w[t] *= s.strength;
   w[taps / 2] += 1.f;
-  for (int row = 0; row < 3 * g.height; ++row) {
+  for (int row = 0; row < g.channels * g.height; ++row) {
     const int y = row % g.height;
     float* __restrict out = dst + static_cast<int64_t>(row) * g.width;
     for (int x = 0; x < g.width; ++x) out[x] = 0.f;
@@ -47,7 +47,7 @@ void run_slot(Color, const SlotRun& run) {
   const auto [src, dst, g, s, filter, key, chain, j, scratch] = run;
   const int count = s.last - s.first + 1;
   std::vector<float> b(run_blocks(count) * 4);
-  for (int channel = 0; channel < 3; ++channel) {
+  for (int channel = 0; channel < g.channels; ++channel) {
     normal_run(b.data(), count, key, 0, chain, j, Purpose::color, channel);
     for (int k = 0; k < count; ++k) b[k] *= s.strength;
     const float* in = src + channel * g.plane();
@@ -62,7 +62,7 @@ void run_slot(Color, const SlotRun& run) {
 void run_slot(Noise, const SlotRun& run) {
   const auto [src, dst, g, s, filter, key, chain, j, scratch] = run;
   std::vector<float> z(run_blocks(g.width) * 4);
-  for (int row = 0; row < 3 * g.height; ++row) {
+  for (int row = 0; row < g.channels * g.height; ++row) {
     normal_run(z.data(), g.width, key, static_cast<uint32_t>(row) * kRun, chain, j, Purpose::noise);
     const float* in = src + static_cast<int64_t>(row) * g.width;
     float* out = dst + static_cast<int64_t>(row) * g.width;

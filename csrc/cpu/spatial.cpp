@@ -129,9 +129,10 @@ float* SpatialScratch::panel() const {  // on a cache line
   return reinterpret_cast<float*>((address + line - 1) / line * line);
 }
 
-// Reads each pixel of dst, [3, height, width], where the two fields of `scratch` move it.
+// Reads each pixel of dst, [channels, height, width], where the two fields of `scratch` move it.
 static void move_pixels(const float* src, float* dst, const Geometry& g, Slot s, const SpatialScratch& scratch) {
-  const int height = g.height, width = g.width;  // by value: no store can change them, so the loops vectorize
+  const int channels = g.channels, height = g.height,
+            width = g.width;  // by value: no store can change them, so the loops vectorize
   const float scale_y = s.strength * static_cast<float>(height), scale_x = s.strength * static_cast<float>(width);
   // One output row at a time: first where each pixel is read, then the reading.
   std::vector<int> corner(width), right(width), below(width);
@@ -147,7 +148,7 @@ static void move_pixels(const float* src, float* dst, const Geometry& g, Slot s,
       next_y[x] = from_y.next;
       next_x[x] = from_x.next;
     }
-    for (int channel = 0; channel < 3; ++channel) {
+    for (int channel = 0; channel < channels; ++channel) {
       const float* plane = src + channel * g.plane();
       float* out = dst + channel * g.plane() + static_cast<int64_t>(y) * width;
       for (int x = 0; x < width; ++x) out[x] = bilinear(plane + corner[x], right[x], below[x], next_y[x], next_x[x]);

@@ -1,5 +1,5 @@
-// What is launched for a batch: chunks of images, each by three stages. Launch shapes follow from the arguments alone;
-// what each slot does is read from the plan on the device.
+// What is launched for a batch: three channels at a time, chunks of images, each by three stages. Launch shapes follow
+// from the arguments alone; what each slot does is read from the plan on the device.
 #include <algorithm>
 
 #include "../core/check.h"
@@ -46,10 +46,12 @@ int apply_cuda(const ApplyArgs& a, void* workspace, size_t bytes, void* stream) 
   if (const cudaError_t error = cudaGetDevice(&device)) return error;
   if (const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device))
     return error;
-  for (int64_t first = 0; first < a.images; first += chunk.images) {
-    const Workspace w = lay_out(a, first, std::min(chunk.images, a.images - first), chunk.rounds, workspace);
-    if (const cudaError_t error = run(w, processors, static_cast<cudaStream_t>(stream))) return error;
-  }
+  for (int channel = 0; channel < a.channels; channel += kTogether)
+    for (int64_t first = 0; first < a.images; first += chunk.images) {
+      const int64_t images = std::min(chunk.images, a.images - first);
+      const Workspace w = lay_out(a, channel, first, images, chunk.rounds, workspace);
+      if (const cudaError_t error = run(w, processors, static_cast<cudaStream_t>(stream))) return error;
+    }
   return cudaSuccess;
 }
 

@@ -35,12 +35,13 @@ __device__ __forceinline__ void make_parameters(Color, const PlanShape&, const W
   const int count = s.last - s.first + 1, middle = count / 2, lane = threadIdx.x % 32;
   for (int c = 0; c < 3; ++c) {
     if (count > kPolynomial) {
-      warp_run(count, w.key, w.chain, w.j, Purpose::color, c,
+      warp_run(count, w.key, w.chain, w.j, Purpose::color, w.first_channel + c,
                [&](int i, float z) { w.out[c * count + i] = z * s.strength; });
       continue;
     }
     float* band = w.shared;
-    warp_run(count, w.key, w.chain, w.j, Purpose::color, c, [&](int i, float z) { band[i] = z * s.strength; });
+    warp_run(count, w.key, w.chain, w.j, Purpose::color, w.first_channel + c,
+             [&](int i, float z) { band[i] = z * s.strength; });
     const auto b = [&](int k) { return middle + k >= 0 && middle + k < count ? band[middle + k] : 0.f; };
     float sum = 0.f;
     if (lane < 6)
@@ -59,12 +60,13 @@ __device__ __forceinline__ void make_parameters(Color, const PlanShape&, const W
 }
 
 // ------------------------------------------------------------------------------------------------------------ table
-// A slot as a part of a table, by a block: what it makes of x, three channels of a thread's byte. The coefficients go
-// by way of the place for the slot's parameters.
-__device__ __forceinline__ void tabulate(Color, float (&x)[3], Slot s, Key key, int chain, int j, float* coefficients) {
+// A slot as a part of a table, by a block: what it makes of x, three channels of a thread's byte, from first_channel of
+// the image on. The coefficients go by way of the place for the slot's parameters.
+__device__ __forceinline__ void tabulate(Color, float (&x)[3], Slot s, Key key, int chain, int j, int first_channel,
+                                         float* coefficients) {
   const int count = s.last - s.first + 1, channel = threadIdx.x / 32;  // a warp each
   if (channel < 3)
-    warp_run(count, key, chain, j, Purpose::color, channel,
+    warp_run(count, key, chain, j, Purpose::color, first_channel + channel,
              [&](int i, float z) { coefficients[channel * count + i] = z * s.strength; });
   __syncthreads();
   for (int c = 0; c < 3; ++c) x[c] = color_map(x[c], coefficients + c * count, s.first, count);

@@ -11,6 +11,7 @@ static __device__ int planes(const ImageShape& shape, Slot s) {
 }
 
 struct CompileParams {
+  int first_channel;  // of the image, of those that run together
   ImageShape shape;
   int split_modes;      // fields of at most so many modes, ky, have room for residuals
   const int* admitted;  // images of the first round; null if there is one
@@ -155,7 +156,8 @@ static __device__ void compile_chains(const PlanView& plan, const CompileParams&
       pass.operand = p.parameters.of(at + j);
     } else {
       if (passes == 0) next(kIdentity);
-      p.steps[at + steps++] = {p.parameters.of(at + j), s.primitive, j, s.first, s.last - s.first + 1, s.strength, 0};
+      p.steps[at + steps++] = {p.parameters.of(at + j), s.primitive, j, s.first, s.last - s.first + 1, s.strength,
+                               p.first_channel};
     }
   }
   for (int number = 0; number + 1 < passes; ++number)

@@ -4,14 +4,18 @@
 
 namespace prime {
 
-// [images, 3, height, width] of the chunk.
+// [images, channels, height, width] of the chunk, of at most kTogether channels.
 struct InputImages {
   const void* values;
   DType type;
   Strides strides;
 };
 
+// kWords: they may be uint16.
+template <bool kWords>
 __device__ __forceinline__ float load_unchecked(const InputImages& in, int64_t at) {
+  if constexpr (kWords)
+    if (in.type == DType::u16) return word_value(static_cast<const uint16_t*>(in.values)[at]);
   switch (in.type) {
     case DType::u8: return byte_value(static_cast<const uint8_t*>(in.values)[at]);
     case DType::f16: return __half2float(static_cast<const __half*>(in.values)[at]);
@@ -19,8 +23,9 @@ __device__ __forceinline__ float load_unchecked(const InputImages& in, int64_t a
     default: return static_cast<const float*>(in.values)[at];
   }
 }
+template <bool kWords>
 __device__ __forceinline__ float load(const InputImages& in, int64_t at) {
-  const float v = load_unchecked(in, at);
+  const float v = load_unchecked<kWords>(in, at);
   return in.type == DType::u8 ? v : checked(v);
 }
 

@@ -17,6 +17,7 @@ struct MixParams {
   const int* admitted;   // images of the first round; null if there is one
   const BadPixels* bad;  // of this chunk; null: nothing to tell the host
   BadPixels* host;       // what it is added to
+  int channels;          // that the images have
 };
 
 // Two pixels of a packed byte image times `weight`, exactly if that is 1.
@@ -31,19 +32,22 @@ __device__ __forceinline__ void read_bytes(Two& v, const uint2* from, float weig
 }
 
 // Two pixels of another input, which come from where they are: the packed ones are rounded.
+template <bool kAny, class Has>
 __device__ __forceinline__ void read_input(Two& v, const InputImages& in, int width, int image, int y, int x,
-                                           float weight) {
+                                           float weight, Has has) {
   const Strides s = in.strides;
   const int64_t at = image * s.n + y * s.h + x * s.w, next = x + 1 < width ? s.w : 0;
 #pragma unroll
-  for (int i = 0; i < 6; ++i) v[i / 3][i % 3] = weight * load(in, at + i / 3 * next + i % 3 * s.c);
+  for (int i = 0; i < 6; ++i)
+    v[i / 3][i % 3] = has(i % 3) ? weight * load<kAny>(in, at + i / 3 * next + i % 3 * s.c) : 0.f;
 }
 
 // The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for one view of an image.
-template <bool k3x3>
+template <bool k3x3, bool kAny>
 __device__ __forceinline__ void mix_view(const MixParams& p, int image, int view, Table& table, Mix& mix) {
   const ImageShape& shape = p.inputs.shape;
   const PlanView& plan = p.inputs.plan;
+  const auto has = [&](int channel) { return !kAny || channel < p.channels; };
   const int row = view * plan.images + image;
   const Chain* chains = p.chains + row * plan.shape.chains;
   float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
@@ -66,7 +70,7 @@ __device__ __forceinline__ void mix_view(const MixParams& p, int image, int view
   } else {
 #pragma unroll 1
     for (int r = 0; r < kRows; ++r) {
-      read_input(x, p.input, shape.width, image, min(first.y + r, shape.height - 1), first.x, clean);
+      read_input<kAny>(x, p.input, shape.width, image, min(first.y + r, shape.height - 1), first.x, clean, has);
       mix.set(r, thread, x);
     }
   }
@@ -89,11 +93,13 @@ __device__ __forceinline__ void mix_view(const MixParams& p, int image, int view
   const int64_t offset = (view * out.batch + image) * out.strides.n;
   const bool flip = out.flip && out.flip[image];
   const Place o(shape, thread_here());
+  if constexpr (kAny)
+    if (out.type == DType::u16) return write<DType::u16>(mix, out, shape, o, offset, flip, has);
   switch (out.type) {
-    case DType::u8: write<DType::u8>(mix, out, shape, o, offset, flip); break;
-    case DType::f16: write<DType::f16>(mix, out, shape, o, offset, flip); break;
-    case DType::bf16: write<DType::bf16>(mix, out, shape, o, offset, flip); break;
-    default: write<DType::f32>(mix, out, shape, o, offset, flip);
+    case DType::u8: write<DType::u8>(mix, out, shape, o, offset, flip, has); break;
+    case DType::f16: write<DType::f16>(mix, out, shape, o, offset, flip, has); break;
+    case DType::bf16: write<DType::bf16>(mix, out, shape, o, offset, flip, has); break;
+    default: write<DType::f32>(mix, out, shape, o, offset, flip, has);
   }
 }
 
@@ -110,7 +116,8 @@ __device__ __forceinline__ void tell_host(const BadPixels& bad, BadPixels* host)
 // Block (b, i): kThreads patches of 2 columns x kRows rows of images i, i + gridDim.y, ..., in all views.
 // Reads chains, steps, the input or its packed form, and what last passes point to (see pass_kernel).
 // Writes the output; one thread of the first round adds `bad` to what the host sees.
-template <bool k3x3>
+// kAny: fewer than three channels, and uint16, too.
+template <bool k3x3, bool kAny>
 __global__ void __launch_bounds__(kThreads, 8) final_kernel(const __grid_constant__ MixParams p) {
   __shared__ __align__(16) Table table;
   __shared__ Mix mix;
@@ -118,15 +125,15 @@ __global__ void __launch_bounds__(kThreads, 8) final_kernel(const __grid_constan
   if (p.bad && blockIdx.x + blockIdx.y + threadIdx.x == 0) tell_host(*p.bad, p.host);
   const int images = p.inputs.plan.images, split = in_first_round(p.admitted, images), end = p.second ? images : split;
   for (int image = (p.second ? split : 0) + blockIdx.y; image < end; image += gridDim.y)
-    for (int view = 0; view < p.inputs.plan.views; ++view) mix_view<k3x3>(p, image, view, table, mix);
+    for (int view = 0; view < p.inputs.plan.views; ++view) mix_view<k3x3, kAny>(p, image, view, table, mix);
 }
 
-Writing writing_for(const OutputImages& out, int width) {
+Writing writing_for(const OutputImages& out, int channels, int width) {
   const Strides s = out.strides;
   const uintptr_t two = 2 * item_size(out.type);  // bytes
   if (width % 2 || s.n % 2 || s.h % 2 || reinterpret_cast<uintptr_t>(out.values) % two) return Writing::scalar;
   if (s.w == 1 && s.c % 2 == 0) return Writing::planes;
-  return s.w == 3 && s.c == 1 ? Writing::pixels : Writing::scalar;
+  return s.w == 3 && s.c == 1 && channels == kTogether ? Writing::pixels : Writing::scalar;
 }
 
 OutputImages output_of(const Workspace& w) {
@@ -140,7 +147,7 @@ OutputImages output_of(const Workspace& w) {
                    a.flip ? a.flip + w.first_image : nullptr,
                    {a.mean[0], a.mean[1], a.mean[2]},
                    {a.scale[0], a.scale[1], a.scale[2]}};
-  out.writing = writing_for(out, a.width);
+  out.writing = writing_for(out, a.channels, a.width);
   return out;
 }
 
@@ -148,9 +155,14 @@ OutputImages output_of(const Workspace& w) {
 
 cudaError_t mix(const Workspace& w, int round, dim3 blocks, cudaStream_t stream) {
   const bool tell = round == 0 && w.args.bad && !w.plan.bytes;
-  const MixParams params{w.pass_inputs(),        w.input,   w.packed, w.chains, output_of(w), round == 1, w.admitted,
-                         tell ? w.bad : nullptr, w.args.bad};
-  return launch(w.plan.shape.filter == 3 ? final_kernel<true> : final_kernel<false>, blocks, kThreads, stream, params);
+  const MixParams params{w.pass_inputs(), w.input,        w.packed,   w.chains,
+                         output_of(w),    round == 1,     w.admitted, tell ? w.bad : nullptr,
+                         w.args.bad,      w.args.channels};
+  const bool any = w.args.channels != kTogether || w.args.in_type == DType::u16 || w.args.out_type == DType::u16;
+  const auto kernel = w.plan.shape.filter == 3 ? any ? final_kernel<true, true> : final_kernel<true, false>
+                      : any ? final_kernel<false, true>
+                                               : final_kernel<false, false>;
+  return launch(kernel, blocks, kThreads, stream, params);
 }
 
 }  // namespace prime

@@ -19,6 +19,10 @@ struct Stored<DType::u8> {
   using Value = uint8_t;
 };
 template <>
+struct Stored<DType::u16> {
+  using Value = uint16_t;
+};
+template <>
 struct Stored<DType::f16> {
   using Value = __half;
 };
@@ -31,6 +35,8 @@ template <DType kType>
 __device__ __forceinline__ typename Stored<kType>::Value stored(float y) {
   if constexpr (kType == DType::u8)
     return float_to_u8(y);
+  else if constexpr (kType == DType::u16)
+    return float_to_u16(y);
   else if constexpr (kType == DType::f16)
     return __float2half_rn(y);
   else if constexpr (kType == DType::bf16)
@@ -44,6 +50,8 @@ template <DType kType>
 __device__ __forceinline__ void store_two(typename Stored<kType>::Value* to, float y0, float y1) {
   if constexpr (kType == DType::u8)
     *reinterpret_cast<uchar2*>(to) = {float_to_u8(y0), float_to_u8(y1)};
+  else if constexpr (kType == DType::u16)
+    *reinterpret_cast<ushort2*>(to) = {float_to_u16(y0), float_to_u16(y1)};
   else if constexpr (kType == DType::f16)
     *reinterpret_cast<__half2*>(to) = __floats2half2_rn(y0, y1);
   else if constexpr (kType == DType::bf16)
@@ -72,9 +80,9 @@ struct Mix {
   }
 };
 
-// The chunk's images in the output.
+// The chunk's images in the output. Of fewer than kTogether channels the last are not written.
 struct OutputImages {
-  void* values;  // [views, batch, 3, height, width], from the chunk's first image on
+  void* values;  // [views, batch, channels, height, width], from the chunk's first image on
   DType type;
   Writing writing;
   Strides strides;
@@ -93,9 +101,9 @@ struct Normal {  // (x - mean) * scale
 };
 
 // Writes this thread's pixels into planes.
-template <DType kType, bool kFlip>
+template <DType kType, bool kFlip, class Has>
 __device__ __forceinline__ void write_planes(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
-                                             int64_t offset) {
+                                             int64_t offset, Has has) {
   const Strides s = out.strides;
   const Normal normal(out);
   using Value = typename Stored<kType>::Value;
@@ -110,6 +118,7 @@ __device__ __forceinline__ void write_planes(const Mix& mix, const OutputImages&
     mix.get(v, r, threadIdx.x);
 #pragma unroll
     for (int c = 0; c < 3; ++c) {
+      if (!has(c)) break;
       const float left = normal(v[0][c], c), right = normal(v[1][c], c);
       store_two<kType>(to[c], kFlip ? right : left, kFlip ? left : right);
       to[c] += s.h;
@@ -118,9 +127,9 @@ __device__ __forceinline__ void write_planes(const Mix& mix, const OutputImages&
 }
 
 // Writes this thread's pixels one by one.
-template <DType kType>
+template <DType kType, class Has>
 __device__ __forceinline__ void write_values(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
-                                             int64_t offset, bool flip) {
+                                             int64_t offset, bool flip, Has has) {
   const Strides s = out.strides;
   const Normal normal(out);
   using Value = typename Stored<kType>::Value;
@@ -131,7 +140,7 @@ __device__ __forceinline__ void write_values(const Mix& mix, const OutputImages&
 #pragma unroll
     for (int i = 0; i < 6; ++i) {
       const int x = o.x + i / 3, c = i % 3;
-      if (x < shape.width)
+      if (x < shape.width && has(c))
         static_cast<Value*>(out.values)[offset + (o.y + r) * s.h + c * s.c + (flip ? shape.width - 1 - x : x) * s.w] =
             stored<kType>(normal(v[i / 3][c], c));
     }
@@ -165,16 +174,17 @@ __device__ __forceinline__ void write_pixels(const Mix& mix, const OutputImages&
   __syncthreads();
 }
 
-template <DType kType>
+// has(c): the images have channel c.
+template <DType kType, class Has>
 __device__ __forceinline__ void write(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
-                                      int64_t offset, bool flip) {
+                                      int64_t offset, bool flip, Has has) {
   if (out.writing == Writing::planes)
-    flip ? write_planes<kType, true>(mix, out, shape, o, offset)
-         : write_planes<kType, false>(mix, out, shape, o, offset);
+    flip ? write_planes<kType, true>(mix, out, shape, o, offset, has)
+         : write_planes<kType, false>(mix, out, shape, o, offset, has);
   else if (out.writing == Writing::pixels)
     write_pixels<kType>(mix, out, shape, offset, flip);
   else
-    write_values<kType>(mix, out, shape, o, offset, flip);
+    write_values<kType>(mix, out, shape, o, offset, flip, has);
 }
 
 }  // namespace prime

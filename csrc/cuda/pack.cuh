@@ -8,9 +8,10 @@ namespace prime {
 // How images are read: by words of four bytes where addresses allow it, from planes or from interleaved pixels.
 enum class Reading { single, planes, pixels };
 
-inline Reading reading_of(const InputImages& in, int width) {
+inline Reading reading_of(const InputImages& in, int channels, int width) {
   const Strides s = in.strides;
-  if (in.type != DType::u8 || width % 4 || s.n % 4 || s.h % 4 || reinterpret_cast<uintptr_t>(in.values) % 4)
+  if (in.type != DType::u8 || channels != kTogether || width % 4 || s.n % 4 || s.h % 4 ||
+      reinterpret_cast<uintptr_t>(in.values) % 4)
     return Reading::single;
   if (s.w == 1 && s.c % 4 == 0) return Reading::planes;
   return s.w == 3 && s.c == 1 ? Reading::pixels : Reading::single;
@@ -25,6 +26,7 @@ struct PackParams {
   uint32_t per_quad;  // division_word(quads)
   uint2* packed;      // [images, height, pitch]
   BadPixels* bad;
+  int channels;  // that the images have; others of a pixel are black
 };
 
 // Adds values of four pixels in each of some rows that are no pixels to `bad`; rarely run.
@@ -34,8 +36,8 @@ static __device__ void add_bad(const PackParams& p, int64_t from, int x, int row
 #pragma unroll 1
   for (int i = 0; i < 12 * rows; ++i) {
     const int row = i / 12, column = x + i / 3 % 4, c = i % 3;
-    if (column >= p.shape.width) continue;
-    const float v = load_unchecked(p.input, from + row * s.h + c * s.c + column * s.w), pixel = checked(v);
+    if (column >= p.shape.width || c >= p.channels) continue;
+    const float v = load_unchecked<true>(p.input, from + row * s.h + c * s.c + column * s.w), pixel = checked(v);
     if (pixel != pixel) bad.add(v);
   }
   atomicAdd(&p.bad->values, bad.values);
@@ -69,7 +71,8 @@ static __device__ void pack(const PackParams& p, int image, int block) {
         if (x + i < p.shape.width)
 #pragma unroll
           for (int c = 0; c < 3; ++c) {
-            v[c] = load(p.input, from + row * s.h + c * s.c + (x + i) * s.w);
+            if (c >= p.channels) break;
+            v[c] = load<true>(p.input, from + row * s.h + c * s.c + (x + i) * s.w);
             bad |= v[c] != v[c];
             v[c] = __saturatef(v[c]);
           }

@@ -1,9 +1,9 @@
 // Pixels in memory and in registers.
 //
-// Images in the workspace hold a pixel in 8 bytes: red, green and blue as 16-bit fixed point, 0x8000 + round(32640 x),
-// and 16 bits that begin with 0x3f. 32640 is 128 x 255, so every byte is exact; other values are off by 1/65280 at
-// most. The code is the middle of a float32 in [1, 2): one byte permutation, which takes 0x3f from the pixel itself,
-// makes 1 + (255/256) x of it.
+// Images in the workspace hold a pixel in 8 bytes: three channels (red, green and blue) as 16-bit fixed point, 0x8000 +
+// round(32640 x), and 16 bits that begin with 0x3f. 32640 is 128 x 255, so every byte is exact; other values are off by
+// 1/65280 at most. The code is the middle of a float32 in [1, 2): one byte permutation, which takes 0x3f from the pixel
+// itself, makes 1 + (255/256) x of it.
 #pragma once
 #include <cuda_fp16.h>
 
@@ -54,6 +54,11 @@ __device__ __forceinline__ uint32_t level(uint2 p, int c) {  // of an 8-bit valu
 
 __device__ __forceinline__ float byte_value(uint32_t level) {  // level / 255 to nearest, as on the CPU
   return nearest(static_cast<float>(level) * (1.f / 256.f));
+}
+
+__device__ __forceinline__ float word_value(uint32_t word) {  // word / 65535 to nearest, as on the CPU
+  const float v = static_cast<float>(word), q = v * (1.f / 65535.f);
+  return fmaf(fmaf(-q, 65535.f, v), 1.f / 65535.f, q);
 }
 
 // A thread makes two neighboring columns and some rows of an image, row by row: put(r, x) takes row r of them, x in

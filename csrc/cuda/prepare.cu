@@ -24,10 +24,11 @@ struct BeginParams {
   Table* tables;          // [chain_count]
   PackParams pack;
   Sines sines_y, sines_x;
+  int first_channel;  // of the image, of those that run together
 };
 
 // The parameters of slots, a warp each.
-__device__ void make_parameters(const PlanView& plan, const Parameters& parameters, int first_warp) {
+__device__ void make_parameters(const PlanView& plan, const Parameters& parameters, int first_channel, int first_warp) {
   __shared__ float shared_of_warp[kWarps][kPolynomial];
   const int64_t at = first_warp + threadIdx.x / 32;
   if (at >= static_cast<int64_t>(plan.chain_count()) * plan.shape.depth) return;
@@ -36,7 +37,7 @@ __device__ void make_parameters(const PlanView& plan, const Parameters& paramete
   const Row<const int32_t> row = plan.row(chain_index / plan.shape.chains);
   const Slot s = row.slot(chain, j);
   if (!valid(s, plan.shape)) return;
-  const WarpSlot warp_slot{s, row.key(), chain, j, parameters.of(at), shared_of_warp[threadIdx.x / 32]};
+  const WarpSlot warp_slot{s, row.key(), chain, j, parameters.of(at), shared_of_warp[threadIdx.x / 32], first_channel};
   visit(s.primitive, [&](auto primitive) {
     using Type = decltype(primitive);
     if constexpr (Type::kTable)  // make_table() has these
@@ -55,8 +56,10 @@ __global__ void __launch_bounds__(kBegin, 4) begin_kernel(const __grid_constant_
   if (block < tasks.admit) return admit_images(p.plan, p.compile.shape, p.compile.pool, p.admitted);
   if ((block -= tasks.admit) < tasks.chains)
     return compile_chains(p.plan, p.compile, block * (kBegin / p.plan.shape.depth));
-  if ((block -= tasks.chains) < tasks.parameters) return make_parameters(p.plan, p.parameters, block * kWarps);
-  if ((block -= tasks.parameters) < tasks.tables) return make_table(p.plan, p.parameters, p.tables, block);
+  if ((block -= tasks.chains) < tasks.parameters)
+    return make_parameters(p.plan, p.parameters, p.first_channel, block * kWarps);
+  if ((block -= tasks.parameters) < tasks.tables)
+    return make_table(p.plan, p.parameters, p.tables, p.first_channel, block);
   if ((block -= tasks.tables) < tasks.pack) {
     const unsigned image = block / p.pack.blocks;
     return pack(p.pack, image, block - image * p.pack.blocks);
@@ -66,17 +69,18 @@ __global__ void __launch_bounds__(kBegin, 4) begin_kernel(const __grid_constant_
 
 BeginParams begin_params(const Workspace& w) {
   const int quads = w.shape.pitch / 4, pack_blocks = (quads * ((w.shape.height + 1) / 2) + kBegin - 1) / kBegin;
-  return {
-      {},
-      w.plan,
-      {w.shape, w.split_modes, w.admitted, w.first_round, w.pool, w.packed, w.parameters, w.tables, w.passes, w.steps,
-       w.chains},
-      w.admitted,
-      w.parameters,
-      w.tables,
-      {w.input, reading_of(w.input, w.shape.width), w.shape, pack_blocks, quads, division_word(quads), w.packed, w.bad},
-      w.sines_y,
-      w.sines_x};
+  return {{},
+          w.plan,
+          {w.first_channel, w.shape, w.split_modes, w.admitted, w.first_round, w.pool, w.packed, w.parameters, w.tables,
+           w.passes, w.steps, w.chains},
+          w.admitted,
+          w.parameters,
+          w.tables,
+          {w.input, reading_of(w.input, w.args.channels, w.shape.width), w.shape, pack_blocks, quads,
+           division_word(quads), w.packed, w.bad, w.args.channels},
+          w.sines_y,
+          w.sines_x,
+          w.first_channel};
 }
 
 }  // namespace
@@ -93,7 +97,7 @@ cudaError_t prepare(const Workspace& w, cudaStream_t stream) {
              blocks(int64_t(chains) * depth * 32),
              w.plan.bytes ? chains : 0,
              static_cast<unsigned>(w.plan.images * p.pack.blocks),
-             w.first_image == 0 ? blocks(lanes(w.sines_y) + lanes(w.sines_x)) : 0};  // once a batch
+             w.first_channel + w.first_image == 0 ? blocks(lanes(w.sines_y) + lanes(w.sines_x)) : 0};  // once a batch
   if (const cudaError_t error = cudaMemsetAsync(w.bad, 0, w.zeroed, stream)) return error;
   if (w.rounds == 2) p.tasks.admit = 1, p.tasks.chains = 0;
   const cudaError_t error = launch(begin_kernel, p.tasks.blocks(), kBegin, stream, p);

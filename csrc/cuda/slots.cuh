@@ -44,9 +44,10 @@ __device__ int tabulated(const PlanView& plan, SlotAt slot) {
 struct WarpSlot {
   Slot slot;
   Key key;
-  int chain, j;   // where in the row the slot is
-  float* out;     // [Parameters::words]
-  float* shared;  // [kPolynomial] (color.cuh) in shared memory, of this warp
+  int chain, j;       // where in the row the slot is
+  float* out;         // [Parameters::words]
+  float* shared;      // [kPolynomial] (color.cuh) in shared memory, of this warp
+  int first_channel;  // of the image, of those that run together
 };
 
 // n normals of a run, by one warp.

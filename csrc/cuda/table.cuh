@@ -7,7 +7,8 @@
 namespace prime {
 
 // The table of a chain, by a block.
-static __device__ void make_table(const PlanView& plan, const Parameters& parameters, Table* tables, int chain_index) {
+static __device__ void make_table(const PlanView& plan, const Parameters& parameters, Table* tables, int first_channel,
+                                  int chain_index) {
   static_assert(kBegin == 256, "a thread a byte");
   const auto slot = [&](int j) { return slot_of(plan, chain_index, j); };
   const int slots = tabulated(plan, slot), chain = chain_index % plan.shape.chains;
@@ -19,7 +20,7 @@ static __device__ void make_table(const PlanView& plan, const Parameters& parame
     const Slot s = slot(j);
     float* of_slot = parameters.of(static_cast<int64_t>(chain_index) * plan.shape.depth + j);
     visit(s.primitive, [&](auto primitive) {
-      if constexpr (decltype(primitive)::kTable) tabulate(primitive, x, s, key, chain, j, of_slot);
+      if constexpr (decltype(primitive)::kTable) tabulate(primitive, x, s, key, chain, j, first_channel, of_slot);
     });
   }
   for (int c = 0; c < 3; ++c) tables[chain_index][c][threadIdx.x] = x[c];

@@ -19,6 +19,7 @@ constexpr int kStrip = 2;                          // and of so many at a time w
 constexpr int kThreads = 128;                      // of the kernels that go over pixels
 constexpr int kBegin = 256, kWarps = kBegin / 32;  // of begin_kernel
 constexpr int kK = 16;                             // depth of a tensor-core product
+constexpr int kTogether = 3;                       // channels of a pixel; images of more run three channels at a time
 
 constexpr int kTabulated = 127;  // Pass::op
 
@@ -37,7 +38,7 @@ struct alignas(16) Step {  // a pointwise slot
   const float* parameters;
   int primitive, slot, first, count;  // color: the band
   float strength;
-  int unused;  // so that a copy reads nothing that was not written
+  int first_channel;  // of the image, of those that run together
 };
 
 // Two neighboring values of one channel that a pointwise slot meets.
@@ -45,7 +46,7 @@ struct StepPlace {
   Step step;
   Key key;
   int chain, height;  // height of the image
-  int channel, x, y;  // of the left one
+  int channel, x, y;  // of the left one; of those that run together
 };
 
 struct alignas(16) Chain {

@@ -32,11 +32,22 @@ int largest_parameters(const PlanShape& shape) {
   return most;
 }
 
+// The channels from `first` on that run together, as images by themselves.
+ApplyArgs channels_from(int first, ApplyArgs a) {
+  a.in = static_cast<const char*>(a.in) + first * a.in_strides.c * item_size(a.in_type);
+  a.out = static_cast<char*>(a.out) + first * a.out_strides.c * item_size(a.out_type);
+  a.channels = std::min(a.channels - first, kTogether);
+  for (int c = 0; c < a.channels; ++c) a.mean[c] = a.mean[first + c], a.scale[c] = a.scale[first + c];
+  return a;
+}
+
 }  // namespace
 
-Workspace lay_out(const ApplyArgs& a, int64_t first_image, int64_t images, int rounds, void* base) {
+Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, int64_t images, int rounds,
+                  void* base) {
   Workspace w;
-  w.args = a, w.first_image = first_image, w.rounds = rounds;
+  const ApplyArgs& a = w.args = channels_from(first_channel, all);
+  w.first_channel = first_channel, w.first_image = first_image, w.rounds = rounds;
   const PlanShape& plan = a.shape;
   const int views = static_cast<int>(a.rows / a.images), pitch = (a.width + 3) / 4 * 4, pairs = (a.width + 1) / 2;
   w.plan = {a.plan + first_image * row_words(plan.chains, plan.depth),
@@ -90,7 +101,7 @@ Workspace lay_out(const ApplyArgs& a, int64_t first_image, int64_t images, int r
 ChunkSize chunk_that_fits(const ApplyArgs& a, size_t bytes) {
   const auto chunk_of = [&](int64_t images) {
     const auto in_rounds = [&](int rounds) {
-      return ChunkSize{images, rounds, lay_out(a, 0, images, rounds, nullptr).bytes};
+      return ChunkSize{images, rounds, lay_out(a, 0, 0, images, rounds, nullptr).bytes};
     };
     const ChunkSize one = in_rounds(1);
     return one.bytes <= bytes ? one : in_rounds(2);

@@ -7,7 +7,8 @@
 namespace prime {
 
 struct Workspace {
-  ApplyArgs args;       // of the whole batch
+  ApplyArgs args;       // of the whole batch, but of the channels that run together alone
+  int first_channel;    // of these
   int64_t first_image;  // of the chunk
   int rounds;           // see Pool
   PlanView plan;
@@ -31,9 +32,10 @@ struct Workspace {
   PassInputs pass_inputs() const { return {shape, plan, steps}; }
 };
 
-// Lays out a chunk of `images` images from `first_image` on in memory at `base`, which may be null: then only the sizes
-// are of use.
-Workspace lay_out(const ApplyArgs& args, int64_t first_image, int64_t images, int rounds, void* base);
+// Lays out a chunk of `images` images from `first_image` on, of the channels from `first_channel` on that run together,
+// in memory at `base`, which may be null: then only the sizes are of use.
+Workspace lay_out(const ApplyArgs& args, int first_channel, int64_t first_image, int64_t images, int rounds,
+                  void* base);
 struct ChunkSize {
   int64_t images;
   int rounds;    // see Pool

@@ -25,7 +25,7 @@ ops: Any = dali_ops
 types: Any = dali_types
 
 MODES = ("auto", "native", "cupy", "dlpack", "torch")
-_LAYOUTS = {"HWC": "NHWC", "CHW": "NCHW"}
+_LAYOUTS = {"HWC": "NHWC", "CHW": "NCHW", "FHWC": "NTHWC", "FCHW": "NTCHW"}
 
 
 @do_not_convert  # a pipeline with conditionals would convert the if and for statements in here to DALI's
@@ -60,8 +60,9 @@ def prime(
     ==========  ====================================================================================================
 
     Args:
-        images: uint8, float16 or float32 (floats in [0, 1]; values up to 1/512 outside are clamped), with axes
-            ``layout``, all of one size (``native``: of any size), H and W from 8 to 4096.
+        images: uint8, uint16, float16 or float32 (floats in [0, 1]; values up to 1/512 outside are clamped), with axes
+            ``layout``, all of one size (``native``: of any size), H and W from 8 to 4096, of 1 to 16 channels; or
+            sequences of F frames, which are all augmented in the same way.
         config: The distributions, or the name of a preset.
         index: Scalars of an integer type that fits int64, each image's index in the data set. The result then depends
             only on seed, index and epoch. None: random numbers from DALI's generator, seeded with the low 31 bits of
@@ -69,24 +70,24 @@ def prime(
         epoch: An int from 0 to 4294967295, or scalars of any integer type. In the Python modes on a GPU they are not
             read back: only their low 32 bits are used.
         flip: Scalars of any integer type or bool, as from ``fn.random.coin_flip``: nonzero mirrors all outputs of the
-            image left to right. None: no image is mirrored.
+            image (or sequence) left to right. None: no image is mirrored.
         seed: The run's seed.
         views: 1, or 3: the clean image and two augmented views.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
-        out_dtype: ``types.UINT8``, ``FLOAT16`` or ``FLOAT``. None: that of the images, or FLOAT if uint8 images are
-            normalized.
-        layout: Axes of the images, ``"HWC"`` or ``"CHW"``.
-        out_layout: Axes of the result. None: ``layout``.
+        out_dtype: ``types.UINT8``, ``UINT16``, ``FLOAT16`` or ``FLOAT``. None: that of the images, or FLOAT if integers
+            are normalized.
+        layout: Axes of the images, ``"HWC"`` or ``"CHW"``, or of sequences ``"FHWC"`` or ``"FCHW"``.
+        out_layout: Axes of the result, in another order. None: ``layout``.
         mode: See above.
 
     Returns:
         One DataNode, or with ``views=3`` a tuple of three.
 
     Raises:
-        TypeError, ValueError: An argument is invalid; raised when the pipeline is built. Mixed sizes, a wrong dtype or
-            pixels outside [0, 1] are a RuntimeError of DALI with this package's message, raised when such a batch
-            runs. On a GPU, where nothing synchronizes, bad pixels become NaN (0 in uint8), and one of the next
-            batches raises the error.
+        TypeError, ValueError: An argument is invalid; raised when the pipeline is built. Mixed sizes, mixed numbers of
+            channels, a wrong dtype or number of channels, or pixels outside [0, 1] are a RuntimeError of DALI with this
+            package's message, raised when such a batch runs. On a GPU, where nothing synchronizes, bad pixels become
+            NaN (0 in integers), and one of the next batches raises the error.
         ImportError: GPU images, but CuPy is not installed (``cupy``), or this build has no CUDA.
         RuntimeError: The plugin does not compile (``native``).
 
@@ -102,7 +103,7 @@ def prime(
         [4, 3, 32, 32]
     """
     nodes = _nodes(images, index, epoch, flip, _arguments.seed(seed))
-    means, stds = _arguments.channels(mean, std)
+    means, stds = _arguments.channels(mean, std, None)
     augment = _Augment(
         config=as_config(config), seed=_arguments.seed(seed),
         view=_arguments.TRAINING_VIEWS[_arguments.training_views(views)],
@@ -168,15 +169,18 @@ class _Augment:
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) != 1:
             raise ValueError(f"images: expected one size in a batch, got shapes {sorted(shapes)}")
+        dtypes = {str(image.dtype) for image in images}
+        if len(dtypes) != 1:
+            raise TypeError(f"images: expected one dtype in a batch, got {sorted(dtypes)}")
         shape = shapes.pop()
-        if len(shape) != 3 or shape[self.layout.index("C")] != 3:
-            expected = f"{self.layout} with 3 channels for this layout"
+        sides = dict(zip(self.layout, shape, strict=False))
+        if len(shape) != len(self.layout) or not 1 <= sides["C"] <= _arguments.MAX_CHANNELS:
+            expected = f"{self.layout} with 1 to {_arguments.MAX_CHANNELS} channels for this layout"
             raise ValueError(f"images: expected {expected}, got shape {list(shape)}")
-        size = shape[self.layout.index("H")], shape[self.layout.index("W")]
         numbers = {name: _integers(name, xp, values) for name, values in given.items()}
         plan = interface.sample(
-            self.config, numbers["index"], size=size, seed=self.seed, epoch=numbers.get("epoch", self.epoch),
-            view=self.view,
+            self.config, numbers["index"], size=(sides["H"], sides["W"]), seed=self.seed,
+            epoch=numbers.get("epoch", self.epoch), view=self.view, channels=sides["C"],
         )  # fmt: skip
         flip = numbers["flip"] != 0 if "flip" in numbers else None
         out = self._apply(interface, _stacked(xp, images), plan, flip)
@@ -191,11 +195,11 @@ class _Augment:
         import torch
 
         out = interface.apply(
-            images.permute(0, 3, 1, 2) if self.layout == "HWC" else images, plan,
+            images.movedim(-1, -3) if self.layout.endswith("HWC") else images, plan,
             out_dtype=None if self.dtype is None else getattr(torch, self.dtype.name), mean=self.mean, std=self.std,
-            flip=flip, channels_last=self.out_layout == "HWC",
+            flip=flip, channels_last=self.out_layout.endswith("HWC"),
         )  # fmt: skip
-        return out.permute(0, 2, 3, 1) if self.out_layout == "HWC" else out
+        return out.movedim(-3, -1) if self.out_layout.endswith("HWC") else out
 
 
 def _integers(name: str, xp: Any, samples: Sequence[Any]) -> Any:
@@ -250,9 +254,14 @@ def _in_python(mode: str, augment: _Augment, nodes: dict[str, DataNode]) -> tupl
     # DALI takes every array that Python returns by itself: the views of an image come as one, and it parts them.
     made = {"cupy": _cupy, "dlpack": _dlpack, "torch": _torch}[mode](
         augment, list(nodes.values()), device=images.device, batch_processing=True, num_outputs=1,
-        output_layouts=augment.out_layout if views == 1 else f"F{augment.out_layout}",
+        output_layouts=augment.out_layout if views == 1 else _of_views(augment.out_layout),
     )  # fmt: skip
     return (made,) if views == 1 else tuple(made[view] for view in range(views))
+
+
+def _of_views(layout: str) -> str:
+    """The layout of the views of an image, or of a sequence, as one array."""
+    return f"F{layout}" if layout[0] != "F" else f"D{layout}"
 
 
 def _cupy(augment: _Augment, inputs: list[DataNode], **told: Any) -> Any:
@@ -321,7 +330,7 @@ def _leaving_streams_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    known = {types.UINT8: np.uint8, types.FLOAT16: np.float16, types.FLOAT: np.float32}
+    known = {types.UINT8: np.uint8, types.UINT16: np.uint16, types.FLOAT16: np.float16, types.FLOAT: np.float32}
     if dtype not in known:
-        raise TypeError(f"out_dtype: expected types.UINT8, FLOAT16 or FLOAT, got {dtype!r}")
+        raise TypeError(f"out_dtype: expected types.UINT8, UINT16, FLOAT16 or FLOAT, got {dtype!r}")
     return np.dtype(known[dtype])

@@ -107,7 +107,7 @@ class AugMix(Epochs):
                 Invalid pixels are reported as by :func:`prime_dali.apply`.
         """
         self._check(images, index, flip)
-        dtype, means, scales = torch_ops.output_format(images.dtype, self.out_dtype, self.mean, self.std)
+        dtype, means, scales = torch_ops.output_format(images.dtype, self.out_dtype, self.mean, self.std, 3)
         strides = images.stride()
         channels_last = not images.is_contiguous() and strides[1] < strides[3]
         size = (images.shape[2], images.shape[3])
@@ -163,8 +163,11 @@ class AugMix(Epochs):
 
     def _check(self, images: torch.Tensor, index: torch.Tensor, flip: torch.Tensor | None) -> None:
         torch_ops.as_batch(images, "AugMix")
-        if images.dim() != 4:
+        if images.dim() != 4 or images.shape[1] != 3:
             raise ValueError(f"images: expected [N, 3, H, W], got {list(images.shape)}")
+        for argument, dtype in (("images", images.dtype), ("out_dtype", self.out_dtype)):
+            if dtype == torch.uint16:
+                raise TypeError(f"{argument}: expected uint8 or a floating dtype (AugMix has 256 levels), got {dtype}")
         given = {"index": index} | ({} if flip is None else {"flip": flip})
         for argument, tensor in given.items():
             if not isinstance(tensor, torch.Tensor):

@@ -60,11 +60,12 @@ struct Array {
 
   // An image's.
   DType pixel_type() const {
-    require(shape.size() == 4 && shape[1] == 3, name, ": expected [N, 3, H, W], got ", shape.size(), " dimensions");
+    require(shape.size() == 4, name, ": expected [N, C, H, W], got ", shape.size(), " dimensions");
     for (const auto& [code, number] :
-         {std::pair("u1", DType::u8), {"f2", DType::f16}, {"V2", DType::bf16}, {"f4", DType::f32}})
+         {std::pair("u1", DType::u8), {"f2", DType::f16}, {"V2", DType::bf16}, {"f4", DType::f32}, {"u2", DType::u16}})
       if (type == code) return number;
-    throw std::invalid_argument(std::string(name) + ": expected uint8, float16, bfloat16 (V2) or float32, got " + type);
+    throw std::invalid_argument(std::string(name) +
+                                ": expected uint8, uint16, float16, bfloat16 (V2) or float32, got " + type);
   }
 
   Strides image_strides() const { return {strides[0], strides[1], strides[2], strides[3]}; }

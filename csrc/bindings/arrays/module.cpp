@@ -81,7 +81,7 @@ void validate(const py::object& plan, const std::vector<int64_t>& plan_shape) {
   require_success(prime_check_rows(words, rows, &shape));
 }
 
-// A call that augments images, [N, 3, H, W] of any strides, with its arguments checked. It keeps the arrays alive.
+// A call that augments images, [N, C, H, W] of any strides, with its arguments checked. It keeps the arrays alive.
 class Apply {
  public:
   Apply(py::object images, py::object plan, const std::vector<int64_t>& plan_shape, py::object out, py::object flip,
@@ -93,11 +93,12 @@ class Apply {
     args_.out = made.data, args_.out_type = made.pixel_type(), args_.out_strides = made.image_strides();
     require(!made.read_only, "out: expected a writable array");
     args_.images = in.shape[0];
-    read_size(in.shape[2], in.shape[3], args_);
+    read_size(in.shape[1], in.shape[2], in.shape[3], args_);
     std::tie(args_.plan, args_.rows) = read_plan(plan, args_.shape);
-    require(made.shape[0] == args_.rows && made.shape[2] == args_.height && made.shape[3] == args_.width,
-            "out: expected ", args_.rows, " images of ", args_.height, " x ", args_.width, ", got ", made.shape[0],
-            " of ", made.shape[2], " x ", made.shape[3]);
+    const std::vector<int64_t> wanted{args_.rows, args_.channels, args_.height, args_.width};
+    require(made.shape == wanted, "out: expected ", args_.rows, " images of ", args_.channels, " x ", args_.height,
+            " x ", args_.width, ", got ", made.shape[0], " of ", made.shape[1], " x ", made.shape[2], " x ",
+            made.shape[3]);
     if (!flip.is_none()) {
       const Array flips("flip", flip);
       args_.flip = flips.dense<const uint8_t>("b1", 1);

@@ -18,10 +18,20 @@ namespace {
 DType dtype_of(DALIDataType type, const char* what) {
   switch (type) {
     case DALI_UINT8: return DType::u8;
+    case DALI_UINT16: return DType::u16;
     case DALI_FLOAT16: return DType::f16;
     case DALI_FLOAT: return DType::f32;
-    default: DALI_FAIL(make_string(what, ": expected UINT8, FLOAT16 or FLOAT, got ", type));
+    default: DALI_FAIL(make_string(what, ": expected UINT8, UINT16, FLOAT16 or FLOAT, got ", type));
   }
+}
+
+bool is_integer(DALIDataType type) { return type == DALI_UINT8 || type == DALI_UINT16; }
+
+bool is_sequence(const TensorLayout& layout) { return layout.size() == 4; }
+
+// Frames, where a batch is of sequences; channels first or last.
+TensorLayout layout_of(bool sequence, bool channels_last) {
+  return sequence ? (channels_last ? "FHWC" : "FCHW") : (channels_last ? "HWC" : "CHW");
 }
 
 template <class Backend>
@@ -48,20 +58,21 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     if (!spec.TryGetArgument(seed, "key")) seed = spec.GetArgument<int64_t>("seed");
     seed_ = static_cast<uint64_t>(seed);
     const auto mean = spec.GetRepeatedArgument<float>("mean"), std = spec.GetRepeatedArgument<float>("std");
-    std::vector<double> means(mean.begin(), mean.end()), scales;
+    DALI_ENFORCE(mean.size() == std.size(),
+                 make_string("mean, std: expected as many numbers each, got ", mean.size(), " and ", std.size()));
+    means_.assign(mean.begin(), mean.end());
     for (float s : std) {
       DALI_ENFORCE(s > 0.f, make_string("std: expected positive numbers, got ", s));
-      scales.push_back(1.0 / s);
+      scales_.push_back(1.0 / s);
     }
-    read_normalization(means, scales, format_);
-    normalized_ = !mean.empty();
     spec.TryGetArgument(out_dtype_, "dtype");
     if (out_dtype_ != DALI_NO_TYPE) dtype_of(out_dtype_, "dtype");
-    DALI_ENFORCE(!normalized_ || out_dtype_ != DALI_UINT8, "dtype: expected FLOAT16 or FLOAT for normalized images");
+    DALI_ENFORCE(means_.empty() || !is_integer(out_dtype_), "dtype: expected FLOAT16 or FLOAT for normalized images");
     const auto layout = spec.GetArgument<std::string>("output_layout");
-    DALI_ENFORCE(layout.empty() || layout == "HWC" || layout == "CHW",
-                 make_string("output_layout: expected HWC or CHW, got ", layout));
     out_layout_ = TensorLayout(layout);
+    DALI_ENFORCE(layout.empty() || out_layout_ == layout_of(false, true) || out_layout_ == layout_of(false, false) ||
+                     out_layout_ == layout_of(true, true) || out_layout_ == layout_of(true, false),
+                 make_string("output_layout: expected HWC or CHW, or of sequences FHWC or FCHW, got ", layout));
   }
   ~Augment() override { prime_free_bad_pixels(bad_on_gpu_); }
 
@@ -71,25 +82,34 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     layout_ = this->spec_.GetSchema().GetInputLayout(0, in.shape().sample_dim(), in.GetLayout());
     in_type_ = dtype_of(in.type(), "images");
     const TensorLayout out_layout = out_layout_.empty() ? layout_ : out_layout_;
-    channels_last_ = out_layout == "HWC";
-    type_ = out_dtype_ != DALI_NO_TYPE ? out_dtype_ : normalized_ && in_type_ == DType::u8 ? DALI_FLOAT : in.type();
+    DALI_ENFORCE(is_sequence(out_layout) == is_sequence(layout_),
+                 make_string("output_layout: expected the axes of ", layout_, " in another order, got ", out_layout));
+    channels_last_ = out_layout == layout_of(is_sequence(layout_), true);
+    type_ = out_dtype_ != DALI_NO_TYPE ? out_dtype_ : !means_.empty() && is_integer(in.type()) ? DALI_FLOAT : in.type();
     const int images = in.num_samples();
-    TensorListShape<> shape(images, 3);
-    sizes_.resize(images);
+    TensorListShape<> shape(images, in.shape().sample_dim());
+    frames_.clear();
     for (int i = 0; i < images; ++i) {
-      const auto s = in.tensor_shape_span(i);
-      const auto [channels, height, width] =
-          layout_ == "HWC" ? std::tuple(s[2], s[0], s[1]) : std::tuple(s[0], s[1], s[2]);
-      DALI_ENFORCE(channels == 3, make_string("images: expected 3 channels, got ", channels, " in image ", i));
+      const TensorShape<> s = in.tensor_shape(i);
+      const auto side = [&](char axis) { return s[layout_.find(axis)]; };
+      const int64_t channels = side('C'), height = side('H'), width = side('W');
+      if (i == 0) format_.channels = static_cast<int>(std::min<int64_t>(channels, kMaxChannels + 1));
+      DALI_ENFORCE(channels >= 1 && channels <= kMaxChannels,
+                   make_string("images: expected 1 to ", kMaxChannels, " channels, got ", channels, " in image ", i));
+      DALI_ENFORCE(channels == format_.channels,
+                   make_string("images: expected one number of channels in a batch, got ", format_.channels,
+                               " in image 0 and ", channels, " in image ", i));
       DALI_ENFORCE(height >= kMinSide && height <= kMaxSide && width >= kMinSide && width <= kMaxSide,
                    make_string("images: expected ", kMinSide, " to ", kMaxSide, " pixels, got ", height, " x ", width,
                                " in image ", i));
-      sizes_[i] = {static_cast<int>(height), static_cast<int>(width)};
-      if (channels_last_)
-        shape.set_tensor_shape(i, TensorShape<>{height, width, 3});
-      else
-        shape.set_tensor_shape(i, TensorShape<>{3, height, width});
+      const int64_t count = is_sequence(layout_) ? side('F') : 1;
+      for (int64_t f = 0; f < count; ++f)
+        frames_.push_back({i, static_cast<int>(height), static_cast<int>(width), f * channels * height * width});
+      TensorShape<> made = s;
+      for (int axis = 0; axis < out_layout.size(); ++axis) made[axis] = side(out_layout[axis]);
+      shape.set_tensor_shape(i, made);
     }
+    if (images) read_normalization(means_, scales_, format_);
     outputs.assign(views_.size(), {shape, type_});
     draw(ws, images);
     return true;
@@ -97,14 +117,20 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
 
   void RunImpl(Workspace& ws) override {
     for (size_t v = 0; v < views_.size(); ++v)
-      ws.Output<Backend>(v).SetLayout(channels_last_ ? TensorLayout("HWC") : TensorLayout("CHW"));
+      ws.Output<Backend>(v).SetLayout(layout_of(is_sequence(layout_), channels_last_));
     run(ws);
   }
 
  private:
-  struct Size {
-    int height, width;
-    bool operator==(Size s) const { return height == s.height && width == s.width; }
+  // What is augmented as an image: one, or a frame of a sequence, of which all get the same plan.
+  struct Frame {
+    int sample, height, width;
+    int64_t offset;  // of its values in the sample
+    bool is_large_as(const Frame& f) const { return height == f.height && width == f.width; }
+    const char* at(const void* start, DType type) const {
+      return static_cast<const char*>(start) + offset * item_size(type);
+    }
+    char* at(void* start, DType type) const { return static_cast<char*>(start) + offset * item_size(type); }
   };
 
   // An argument of every image, as one number or as tensors of one element.
@@ -128,15 +154,18 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     return values;
   }
 
-  // Plans of all images, one view after another; flips.
+  // Plans of all frames, one view after another; flips.
   void draw(const Workspace& ws, int images) {
     const bool indexed = this->spec_.HasArgument("index") || this->spec_.HasTensorArgument("index");
     const auto indices = scalars<int64_t>("index", ws, images), epochs = scalars<int64_t>("epoch", ws, images);
     const auto flips = scalars<int64_t>("flip", ws, images);
     const auto alphas = scalars<float>("alpha", ws, images);
     const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
-    plans_.resize(views_.size() * images * words), flips_.resize(images);
+    plans_.resize(views_.size() * frames_.size() * words), flips_.resize(frames_.size());
+    size_t first = 0;
     for (int i = 0; i < images; ++i) {
+      size_t end = first;
+      while (end < frames_.size() && frames_[end].sample == i) flips_[end++] = flips[i] != 0;
       int64_t index = indices[i];
       const int64_t epoch = epochs[i];
       if (!indexed) {
@@ -146,10 +175,10 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       }
       const float alpha = alphas[i];
       check_range<double>("alpha", alpha, 0, kMaxAmplitude);
-      flips_[i] = flips[i] != 0;
-      distributions_.height = sizes_[i].height, distributions_.width = sizes_[i].width;
+      if (first == end) continue;  // a sequence of no frames
+      distributions_.height = frames_[first].height, distributions_.width = frames_[first].width;
       for (size_t v = 0; v < views_.size(); ++v) {
-        int32_t* plan = plans_.data() + (v * images + i) * words;
+        int32_t* plan = plans_.data() + (v * frames_.size() + first) * words;
         const SampleArgs args{distributions_, &index, &epoch, 0, 1, seed_, &views_[v], 1, plan};
         require_success(prime_sample_cpu(&args));
         const Row<int32_t> row{plan, format_.shape.chains, format_.shape.depth};
@@ -159,18 +188,22 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
             s.strength *= alpha;
             row.set_slot(c, j, s);
           }
+        for (size_t other = 1; other < end - first; ++other) std::copy_n(plan, words, plan + other * words);
       }
+      first = end;
     }
   }
 
-  // `count` images from `first` on, one view.
+  // `count` frames from `first` on, one view.
   ApplyArgs arguments(const void* in, void* out, int64_t in_step, int64_t out_step, int first, int count,
                       const int32_t* plan, const uint8_t* flip) const {
     ApplyArgs a = format_;
     a.bad = bad_on_gpu_;
-    const auto [height, width] = sizes_[first];
-    a.in = in, a.in_type = in_type_, a.in_strides = dense_strides(height, width, layout_ == "HWC");
-    a.out = out, a.out_type = dtype_of(type_, "dtype"), a.out_strides = dense_strides(height, width, channels_last_);
+    const int height = frames_[first].height, width = frames_[first].width;
+    const bool last = layout_ == layout_of(is_sequence(layout_), true);
+    a.in = in, a.in_type = in_type_, a.in_strides = dense_strides(a.channels, height, width, last);
+    a.out = out, a.out_type = dtype_of(type_, "dtype");
+    a.out_strides = dense_strides(a.channels, height, width, channels_last_);
     a.in_strides.n = in_step, a.out_strides.n = out_step;
     a.plan = plan, a.rows = a.images = count, a.height = height, a.width = width;
     a.flip = flip;
@@ -180,57 +213,59 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   void run(Workspace& ws);
 
   Distributions distributions_;
-  ApplyArgs format_{};  // the shape of plans, mean and scale
+  ApplyArgs format_{};  // the shape of plans; of the batch: channels, mean and scale
+  std::vector<double> means_, scales_;
   std::vector<int64_t> views_;
   uint64_t seed_;
-  bool normalized_, channels_last_ = true;
+  bool channels_last_ = true;
   DALIDataType out_dtype_ = DALI_NO_TYPE, type_ = DALI_NO_TYPE;
   DType in_type_ = DType::u8;
   TensorLayout out_layout_, layout_;
-  std::vector<Size> sizes_;
+  std::vector<Frame> frames_;
   std::vector<int32_t> plans_;
   std::vector<uint8_t> flips_;
-  std::vector<BadPixels> bad_;       // by image; of the CPU
+  std::vector<BadPixels> bad_;       // by frame; of the CPU
   BadPixels* bad_on_gpu_ = nullptr;  // of all batches since the last error
 };
 
-// One image after another, on DALI's threads.
+// One frame after another, on DALI's threads.
 template <>
 void Augment<CPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<CPUBackend>(0);
   auto& pool = ws.GetThreadPool();
-  const int images = in.num_samples();
+  const int frames = static_cast<int>(frames_.size());
   const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
-  bad_.assign(images, {});
+  bad_.assign(frames, {});
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<CPUBackend>(v);
-    for (int i = 0; i < images; ++i) {
-      const void* from = in.raw_tensor(i);
-      void* to = out.raw_mutable_tensor(i);
+    for (int i = 0; i < frames; ++i) {
+      const Frame& frame = frames_[i];
+      const void* from = frame.at(in.raw_tensor(frame.sample), in_type_);
+      void* to = frame.at(out.raw_mutable_tensor(frame.sample), dtype_of(type_, "dtype"));
       pool.AddWork(
           [=, this](int) {
-            const int32_t* plan = plans_.data() + (v * images + i) * words;
+            const int32_t* plan = plans_.data() + (v * frames + i) * words;
             const ApplyArgs args = arguments(from, to, 0, 0, i, 1, plan, &flips_[i]);
             BadPixels bad;
             require_success(prime_apply_cpu(&args, 1, &bad));
             if (v == 0) bad_[i] = bad;  // the other views are of the same pixels
           },
-          int64_t{sizes_[i].height} * sizes_[i].width);
+          int64_t{frame.height} * frame.width);
     }
   }
   pool.RunAll();
   BadPixels all{};
-  int first = images;
-  for (int i = images - 1; i >= 0; --i)
-    if (bad_[i].values) all.add(bad_[i]), first = i;
+  int first = 0;
+  for (int i = frames - 1; i >= 0; --i)
+    if (bad_[i].values) all.add(bad_[i]), first = frames_[i].sample;
   if (all.values) DALI_FAIL(pixel_error("images", all, make_string(" (first in image ", first, ")")));
 }
 
-// Images of one size that lie at equal distances go in one call; a batch as DALI makes it is one such run.
+// Frames of one size that lie at equal distances go in one call; a batch as DALI makes it is one such run.
 template <>
 void Augment<GPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<GPUBackend>(0);
-  const int images = in.num_samples();
+  const int frames = static_cast<int>(frames_.size());
   const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
   if (!bad_on_gpu_) require_success(prime_new_bad_pixels(&bad_on_gpu_));
   BadPixels bad;
@@ -241,22 +276,24 @@ void Augment<GPUBackend>::run(Workspace& ws) {
   const uint8_t* flips = scratch.ToGPU(ws.stream(), flips_);
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<GPUBackend>(v);
-    const int64_t in_size = item_size(in_type_), out_size = item_size(dtype_of(type_, "dtype"));
+    const DType out_type = dtype_of(type_, "dtype");
+    const auto source = [&](int i) { return frames_[i].at(in.raw_tensor(frames_[i].sample), in_type_); };
+    const auto target = [&](int i) { return frames_[i].at(out.raw_mutable_tensor(frames_[i].sample), out_type); };
     const auto step = [&](const void* a, const void* b, int64_t size) {  // in elements; -1: none
       const int64_t bytes = static_cast<const char*>(b) - static_cast<const char*>(a);
       return bytes > 0 && bytes % size == 0 ? bytes / size : -1;
     };
-    for (int first = 0, count; first < images; first += count) {
+    for (int first = 0, count; first < frames; first += count) {
       int64_t in_step = 0, out_step = 0;
-      for (count = 1; first + count < images && sizes_[first + count] == sizes_[first]; ++count) {
+      for (count = 1; first + count < frames && frames_[first + count].is_large_as(frames_[first]); ++count) {
         const int i = first + count;
-        const int64_t from = step(in.raw_tensor(i - 1), in.raw_tensor(i), in_size);
-        const int64_t to = step(out.raw_tensor(i - 1), out.raw_tensor(i), out_size);
+        const int64_t from = step(source(i - 1), source(i), item_size(in_type_));
+        const int64_t to = step(target(i - 1), target(i), item_size(out_type));
         if (from < 0 || to < 0 || (count > 1 && (from != in_step || to != out_step))) break;
         in_step = from, out_step = to;
       }
-      const ApplyArgs a = arguments(in.raw_tensor(first), out.raw_mutable_tensor(first), in_step, out_step, first,
-                                    count, plans + (v * images + first) * words, flips + first);
+      const ApplyArgs a = arguments(source(first), target(first), in_step, out_step, first, count,
+                                    plans + (v * frames + first) * words, flips + first);
       size_t bytes;
       require_success(prime_workspace_bytes(&a, &bytes));
       auto workspace =
@@ -278,9 +315,11 @@ The output of an image depends on ``seed``, ``index``, ``epoch`` and ``view`` al
 mode="native")`` fills in the arguments; called directly, ``distributions`` and ``plan_shape`` come
 from ``prime_dali.dali.arguments(config)``.)")
     .NumInput(1)
-    .InputDox(0, "images", "TensorList", R"(Images of 3 channels, HWC or CHW, 8 to 4096 pixels high and wide: uint8, or
-float16 or float32 in [0, 1]; values up to 1/512 outside are clamped. Sizes may differ.)")
-    .InputLayout(0, {"HWC", "CHW"})
+    .InputDox(0, "images", "TensorList",
+              R"(Images of 1 to 16 channels, HWC or CHW, or sequences of them, FHWC or FCHW, of
+which all frames are augmented in the same way; 8 to 4096 pixels high and wide: uint8, uint16, or float16 or float32 in
+[0, 1]; values up to 1/512 outside are clamped. Sizes may differ, numbers of channels may not.)")
+    .InputLayout(0, {"HWC", "CHW", "FHWC", "FCHW"})
     .OutputFn([](const dali::OpSpec& spec) { return static_cast<int>(spec.GetRepeatedArgument<int>("view").size()); })
     .AddArg("distributions", "The distributions, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)
     .AddArg("plan_shape", "The sizes of a plan: ``prime_dali.dali.arguments(config)``.", DALI_INT_VEC)
@@ -295,12 +334,14 @@ of DALI's checkpoints.)",
     .AddOptionalArg<int64_t>("key", R"(The run's seed, in dynamic mode, which has no ``seed``. Without it, ``seed``.)",
                              nullptr)
     .AddOptionalArg("view", "Numbers of the views, one output each; -1 is the clean image.", std::vector<int>{0})
-    .AddOptionalArg("mean", "Three numbers, on the [0, 1] scale: the output is ``(y - mean) / std``. Needs ``std``.",
+    .AddOptionalArg("mean",
+                    "A number per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Needs ``std``.",
                     std::vector<float>{})
-    .AddOptionalArg("std", "Three positive numbers. Needs ``mean``.", std::vector<float>{})
-    .AddOptionalTypeArg("dtype", R"(UINT8, FLOAT16 or FLOAT. Without it, that of the images, or FLOAT if uint8 images
-are normalized.)")
-    .AddOptionalArg<std::string>("output_layout", "``HWC`` or ``CHW``. Without it, that of the images.", "")
+    .AddOptionalArg("std", "Positive numbers, one per channel. Needs ``mean``.", std::vector<float>{})
+    .AddOptionalTypeArg("dtype", R"(UINT8, UINT16, FLOAT16 or FLOAT. Without it, that of the images, or FLOAT if
+integers are normalized.)")
+    .AddOptionalArg<std::string>("output_layout",
+                                 "The axes of the images in one of the orders above. Without it, theirs.", "")
     .AddRandomSeedArg()
     .AddRandomStateArg();
 

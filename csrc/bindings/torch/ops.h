@@ -42,7 +42,10 @@ inline DType dtype_of(ScalarType type) {
     case ScalarType::Byte: return DType::u8;
     case ScalarType::Half: return DType::f16;
     case ScalarType::BFloat16: return DType::bf16;
-    default: PRIME_REQUIRE(type == ScalarType::Float, "dtype uint8, float16, bfloat16 or float32"); return DType::f32;
+    case ScalarType::UInt16: return DType::u16;
+    default:
+      PRIME_REQUIRE(type == ScalarType::Float, "dtype uint8, uint16, float16, bfloat16 or float32");
+      return DType::f32;
   }
 }
 
@@ -100,7 +103,7 @@ struct Apply {
   Apply(const Tensor& images, const Tensor& plan, const std::optional<Tensor>& flip,
         const std::vector<int64_t>& plan_shape, ScalarType out_dtype, const std::vector<double>& mean,
         const std::vector<double>& scale, bool channels_last) {
-    PRIME_REQUIRE(images.dim() == 4 && images.size(1) == 3, "images: [N, 3, H, W]");
+    PRIME_REQUIRE(images.dim() == 4, "images: [N, C, H, W]");
     read_plan_shape(plan_shape, args.shape);
     PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
                       plan.size(1) == row_words(args.shape.chains, args.shape.depth),
@@ -116,15 +119,15 @@ struct Apply {
                     "images and flip on one device");
       args.flip = static_cast<const uint8_t*>(flip->data_ptr());
     }
+    const int64_t channels = images.size(1), height = images.size(2), width = images.size(3);
+    read_size(channels, height, width, args);
     read_normalization(mean, scale, args);
-    const int64_t height = images.size(2), width = images.size(3);
-    read_size(height, width, args);
     args.in = images.data_ptr();
     args.in_type = dtype_of(images.scalar_type());
     args.in_strides = {images.stride(0), images.stride(1), images.stride(2), images.stride(3)};
     args.out_type = dtype_of(out_dtype);
-    const Strides s = args.out_strides = dense_strides(height, width, channels_last);
-    out = new_tensor({args.rows, 3, height, width}, {s.n, s.c, s.h, s.w}, out_dtype, images);
+    const Strides s = args.out_strides = dense_strides(channels, height, width, channels_last);
+    out = new_tensor({args.rows, channels, height, width}, {s.n, s.c, s.h, s.w}, out_dtype, images);
     args.out = out.data_ptr();
     args.plan = static_cast<const int32_t*>(plan.data_ptr());
   }
