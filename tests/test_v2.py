@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
