@@ -14,7 +14,7 @@ from PIL import Image
 pytest.importorskip("timm", reason="timm is not installed")
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
-from nvidia.dali import fn, pipeline_def
+from nvidia.dali import pipeline_def, types
 from timm.data import ImageDataset
 
 from prime_dali.integrations import timm as command
@@ -25,10 +25,11 @@ ROWS = re.findall(r"^\| (\w+) \| `(.+)`[^|]* \| `([^`]+)` \|$", PAGE, re.M)
 SIZE = 32
 
 
-@pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, Any]:
     """The imports of the page, and what its lines name."""
-    folder = tmp_path_factory.mktemp("photos")
+    folder = tmp_path / "photos"
+    folder.mkdir()
     images = make_images(2, SIZE, SIZE, torch.uint8)
     for i, image in enumerate(images):
         (folder / "ab"[i]).mkdir()
@@ -48,8 +49,7 @@ def augmented(library: str, line: str, given: dict[str, Any]) -> Any:
 
         @pipeline_def(batch_size=2, num_threads=1, device_id=None)
         def pipeline() -> Any:
-            jpegs = fn.constant(idata=given["image"].ravel().tolist(), shape=given["image"].shape, dtype=0)
-            return eval(line, {**given, "jpegs": fn.cast(jpegs, dtype=1)})
+            return eval(line, {**given, "jpegs": types.Constant(given["image"], device="cpu")})
 
         return pipeline().run()[0].as_array()
     made = eval(line, given)

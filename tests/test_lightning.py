@@ -64,19 +64,18 @@ def trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:
 
 
 def test_training_batches_alone_with_index_and_epoch(tmp_path: Path) -> None:
-    model, prime = Model(), PRIMECallback("cifar", seed=5, index_key=2, views=3, mean=(0.5,) * 3, std=(0.25,) * 3)
-    trainer(tmp_path, prime, max_epochs=2).fit(model, loader(), loader())
-    reference = prime_dali.PRIME("cifar", seed=5, views=3, mean=(0.5,) * 3, std=(0.25,) * 3)
+    model, augment = Model(), prime_dali.PRIME("cifar", seed=5, views=3, mean=(0.5,) * 3, std=(0.25,) * 3)
+    trainer(tmp_path, PRIMECallback(augment, index_key=2), max_epochs=2).fit(model, loader(), loader())
     assert len(model.seen) == 6
     for number, (images, labels, index) in enumerate(model.seen):
-        assert torch.equal(images, reference(IMAGES[index], index, number // 3))
+        assert torch.equal(images, augment(IMAGES[index], index, number // 3))
         assert torch.equal(labels, LABELS[index])
     assert torch.equal(torch.cat([images for images, *_ in model.validated[-3:]]), IMAGES)
     assert "on_after_batch_transfer" not in vars(model)
 
 
 def test_behind_the_hook_of_a_data_module(tmp_path: Path) -> None:
-    model, prime = Model(), PRIMECallback("cifar", seed=5, image_key="image", index_key="index")
+    model, prime = Model(), PRIMECallback(prime_dali.PRIME("cifar", seed=5), image_key="image", index_key="index")
     data = Doubled()
     trainer(tmp_path, prime, max_epochs=1).fit(model, datamodule=data)
     out = torch.cat([batch["image"] for batch in model.seen])
@@ -89,8 +88,12 @@ def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     same = loader(IMAGES[:1].expand_as(IMAGES))
     whole, rest = Model(), Model()
     saving = lightning.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1)
-    trainer(tmp_path, PRIMECallback("cifar"), saving, max_epochs=2, enable_checkpointing=True).fit(whole, same)
-    trainer(tmp_path, PRIMECallback("cifar"), max_epochs=2).fit(rest, same, ckpt_path=tmp_path / "step=2.ckpt")
+    trainer(tmp_path, PRIMECallback(prime_dali.PRIME("cifar")), saving, max_epochs=2, enable_checkpointing=True).fit(
+        whole, same
+    )
+    trainer(tmp_path, PRIMECallback(prime_dali.PRIME("cifar")), max_epochs=2).fit(
+        rest, same, ckpt_path=tmp_path / "step=2.ckpt"
+    )
     made = torch.cat([batch[0] for batch in whole.seen])
     assert torch.equal(torch.cat([batch[0] for batch in rest.seen]), made[4:])
     assert len(made.flatten(1).unique(dim=0)) == 12
@@ -106,8 +109,13 @@ def test_bad_batches(arguments: dict[str, Any], message: str, tmp_path: Path) ->
     """And nothing is left behind."""
     model = Model()
     with pytest.raises((TypeError, ValueError), match=message):
-        trainer(tmp_path, PRIMECallback("cifar", **arguments), max_epochs=1).fit(model, loader())
+        trainer(tmp_path, PRIMECallback(prime_dali.PRIME("cifar"), **arguments), max_epochs=1).fit(model, loader())
     assert "on_after_batch_transfer" not in vars(model)
+
+
+def test_a_name_is_no_module() -> None:
+    with pytest.raises(TypeError, match=r"augment: expected a prime_dali.PRIME, got str"):
+        PRIMECallback("cifar")  # type: ignore[arg-type]
 
 
 def test_the_package_that_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,10 @@ import sys
 import torch
 from timm.data import ImageDataset, create_loader
 
+if sys.argv[2] == "naflex":
+    import timm.data
+
+    timm.data.create_naflex_loader(ImageDataset(sys.argv[1]), is_training=True)
 for training in eval(sys.argv[2]):
     loader = create_loader(ImageDataset(sys.argv[1]), 16, 2, training, device=torch.device("cpu"), num_workers=0)
     print(__name__, training, type(loader).__name__, getattr(getattr(loader, "config", None), "alpha", None))
@@ -134,6 +138,8 @@ def test_the_command_runs_a_script(folder: Path, tmp_path: Path, capsys: pytest.
     assert timm.data.create_loader is before
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["__main__ True AugmentedLoader 0.5", "__main__ False PrefetchLoader None"]
+    with pytest.raises(ValueError, match="got a NaFlex one"):
+        integration.main([str(script), str(folder), "naflex"])
     with pytest.raises(RuntimeError, match=r"train.py: expected a training loader .* nothing was augmented"):
         integration.main([str(script), str(folder), "(False,)"])
     for words, message in (

@@ -89,12 +89,12 @@ class Samples(torch.utils.data.Dataset):
         return self.transform({"image": IMAGES[0], "index": i})["image"]
 
 
-def epochs(transform: Any, seed: int, **options: Any) -> list[torch.Tensor]:
-    """The images of two epochs that two workers made."""
+def epochs(transform: Any, seed: int, count: int = 2, **options: Any) -> list[torch.Tensor]:
+    """The images of ``count`` epochs that two workers made."""
     torch.manual_seed(seed)
     loader = DataLoader(Samples(transform), 1, num_workers=2, multiprocessing_context="fork", **options)
     out = []
-    for epoch in range(2):
+    for epoch in range(count):
         transform.set_epoch(epoch)
         out.append(torch.cat(list(loader)))
     return out
@@ -108,10 +108,11 @@ def test_draws_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """They differ over samples, workers, epochs and ranks, and repeat with torch's seed."""
     first = torch.cat(epochs(PRIME("cifar"), seed=1))
     monkeypatch.setenv("RANK", "1")  # as torchrun's launcher; the ranks have one seed
-    other = torch.cat(epochs(PRIME("cifar"), seed=1))
-    assert different(torch.cat([first, other])) == 16
+    [other] = epochs(PRIME("cifar"), seed=1, count=1)
+    assert different(torch.cat([first, other])) == 12
     monkeypatch.delenv("RANK")
-    assert torch.equal(torch.cat(epochs(PRIME("cifar"), seed=1)), first)
+    [again] = epochs(PRIME("cifar"), seed=1, count=1)
+    assert torch.equal(again, first[:4])
 
 
 def test_with_an_index_workers_do_not_matter() -> None:
@@ -193,7 +194,7 @@ def shifts() -> Iterator[tuple[str, str, int, float, float]]:
     for name, size in (("imagenet", 224), ("cifar", 32)):
         for mixing in ("paper", "official"):
             config = prime_dali.preset(name).replace(mixing=mixing)
-            plan = prime_dali.sample(config, np.arange(4000), size=size)
+            plan = prime_dali.sample(config, np.arange(20000), size=size)
             spatial = plan.primitive == 2
             # docs/METHOD.md, "Spatial": n sqrt(pi T ln c) / 2; a plan has sqrt(T).
             typical = plan.strength[spatial] * size * np.sqrt(np.pi * np.log(plan.last[spatial])) / 2

@@ -1,7 +1,7 @@
 """PRIME in the ``Trainer`` of Hugging Face's transformers.
 
-For ``datasets`` nothing is needed but :class:`prime_dali.v2.PRIME`, which ``with_transform`` calls in the workers. There
-is no collator, because ``Trainer`` has one for training and evaluation, and both would be augmented.
+For ``datasets`` nothing is needed but :class:`prime_dali.v2.PRIME`, which ``with_transform`` calls in the workers.
+There is no collator, because ``Trainer`` has one for training and evaluation, and both would be augmented.
 """
 
 from __future__ import annotations

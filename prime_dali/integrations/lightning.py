@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from .. import _extras
-from ..config import PrimeConfig
 from ..module import PRIME
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -49,42 +48,29 @@ class PRIMECallback(_lightning.Callback):  # type: ignore[name-defined]
     that is resumed from a checkpoint, also one in the middle of an epoch, goes on with the same draws.
 
     Args:
-        config: The distributions, or the name of a preset.
-        seed: The run's seed, an int of 64 bits.
+        augment: What to do; normalized images if it has ``mean`` and ``std``. With three views the images become
+            ``[3N, C, H, W]``, and labels stay ``[N]``, as ``prime_dali.training.losses.jsd_loss`` takes them.
         image_key: Where the images are in a batch: position in a tuple or key of a dict. uint8 or float in [0, 1],
             ``[N, C, H, W]``.
         index_key: Where each image's index in the data set is, int64 ``[N]``. None: images are counted.
-        views: 1; or 3 for the Jensen-Shannon loss: the images become ``[3N, C, H, W]``, and labels stay ``[N]``
-            (:class:`prime_dali.PRIME`, ``prime_dali.training.losses.jsd_loss``).
-        mean, std: Normalize the augmented images with these, per channel on the [0, 1] scale. Both or neither.
-        out_dtype: dtype of the augmented images; None: as for :class:`prime_dali.PRIME`.
 
     Raises:
-        TypeError, ValueError: An argument is wrong, or a batch has no images or index there.
+        TypeError, ValueError: ``augment`` is no :class:`prime_dali.PRIME`, or a batch has no images or index there.
 
     Examples:
         >>> from lightning.pytorch import Trainer
         >>> from prime_dali.integrations.lightning import PRIMECallback
-        >>> prime = PRIMECallback("imagenet", seed=1, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+        >>> prime = PRIMECallback(prime_dali.PRIME("imagenet", seed=1), index_key=2)
         >>> trainer = Trainer(callbacks=[prime], accelerator="cpu", logger=False, enable_checkpointing=False)
         >>> prime in trainer.callbacks
         True
     """
 
-    def __init__(
-        self,
-        config: PrimeConfig | str = "imagenet",
-        *,
-        seed: int = 0,
-        image_key: str | int = 0,
-        index_key: str | int | None = None,
-        views: int = 1,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        out_dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, augment: PRIME, *, image_key: str | int = 0, index_key: str | int | None = None) -> None:
         super().__init__()
-        self.augment = PRIME(config, seed=seed, views=views, mean=mean, std=std, out_dtype=out_dtype)
+        if not isinstance(augment, PRIME):
+            raise TypeError(f"augment: expected a prime_dali.PRIME, got {type(augment).__name__}")
+        self.augment = augment
         self.image_key, self.index_key = image_key, index_key
         self._hooked: Any = None
 

@@ -10,6 +10,7 @@ timm's ``train.py`` as it is, with PRIME in its training loader::
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import runpy
 import sys
@@ -191,6 +192,47 @@ def parser() -> _command.Parser:
     return out
 
 
+@contextlib.contextmanager
+def _augmenting(config: PrimeConfig, seed: int) -> Iterator[list[AugmentedLoader]]:
+    """While this lasts, timm makes training loaders with PRIME; yields those that it made."""
+    made: list[AugmentedLoader] = []
+    create, create_naflex = timm.data.create_loader, timm.data.create_naflex_loader
+
+    def create_loader(*args: Any, **kwargs: Any) -> Any:
+        loader = create(*args, **kwargs)
+        if not _is_training(create, args, kwargs):
+            return loader
+        made.append(augment_loader(loader, config, seed=seed))
+        return made[-1]
+
+    def create_naflex_loader(*args: Any, **kwargs: Any) -> Any:
+        if _is_training(create_naflex, args, kwargs):
+            raise ValueError("loader: expected one of create_loader, got a NaFlex one, whose batches are patches")
+        return create_naflex(*args, **kwargs)
+
+    timm.data.create_loader, timm.data.create_naflex_loader = create_loader, create_naflex_loader
+    try:
+        yield made
+    finally:
+        timm.data.create_loader, timm.data.create_naflex_loader = create, create_naflex
+
+
+def _is_training(create: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    """Whether these arguments of a function of timm ask for a training loader."""
+    return bool(inspect.signature(create).bind(*args, **kwargs).arguments.get("is_training", False))
+
+
+@contextlib.contextmanager
+def _arguments_of(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """``sys.argv`` and ``sys.path`` of a script."""
+    argv, path = sys.argv, sys.path
+    sys.argv, sys.path = [str(script), *arguments], [str(script.resolve().parent), *path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Run a script of timm with PRIME in its training loader."""
     options, unknown = parser().parse_known_args(words)
@@ -199,30 +241,10 @@ def main(words: Sequence[str] | None = None) -> None:
     if not options.script.is_file():
         parser().error(f"script: expected a file, got {str(options.script)!r}")
     config = preset(options.preset).replace(mixing=options.mixing, alpha=options.alpha)
-    made = []
-
-    def create_loader(*args: Any, **kwargs: Any) -> Any:
-        loader = create(*args, **kwargs)
-        if not inspect.signature(create).bind(*args, **kwargs).arguments.get("is_training", False):
-            return loader
-        made.append(augment_loader(loader, config, seed=options.prime_seed))
-        return made[-1]
-
-    create: Callable[..., Any] = timm.data.create_loader
-    timm.data.create_loader = create_loader
-    argv, path = sys.argv, sys.path
-    sys.argv = [str(options.script), *options.arguments]
-    sys.path = [str(options.script.resolve().parent), *path]
-    try:
+    with _augmenting(config, options.prime_seed) as made, _arguments_of(options.script, options.arguments):
         runpy.run_path(str(options.script), run_name="__main__")
-    finally:
-        timm.data.create_loader, sys.argv, sys.path = create, argv, path
     if not made:
         raise RuntimeError(
             f"{options.script}: expected a training loader from timm.data.create_loader, got none, so nothing was "
-            "augmented (NaFlex loaders are not supported)"
+            "augmented"
         )
-
-
-if __name__ == "__main__":
-    main()
