@@ -2,9 +2,8 @@
 
     python examples/timm_loop.py FOLDER --epochs 90
 
-The loader can be FFCV's (``ToTensor``, ``ToDevice``, ``ToTorchImage``: uint8 on the GPU) or timm's ``create_loader``
-with ``mean=(0, 0, 0), std=(1, 1, 1)`` (floats in [0, 1] on the GPU); here it is torchvision's. They give no numbers
-of the images, so PRIME counts; save its ``state_dict`` with the network's to resume a run.
+Any loader of uint8 images, or of floats in [0, 1], does; here it is torchvision's. It gives no numbers of the images,
+so PRIME counts; save its ``state_dict`` with the network's to resume a run. For timm's own loader see timm_splits.py.
 """
 
 from __future__ import annotations

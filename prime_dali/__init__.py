@@ -25,6 +25,7 @@ from .plan import Plan
 if TYPE_CHECKING:
     from . import arrays
     from . import dali as dali  # public too, but not of `import *`: it needs DALI
+    from . import v2 as v2  # and this torchvision
     from .module import PRIME
     from .torch_ops import apply
 
@@ -120,8 +121,9 @@ def __dir__() -> list[str]:
     """The public names that can be imported here: ``help(prime_dali)`` and completion import each of them."""
     torch = find_spec("torch") is not None and Path(__file__).with_name("_torch.abi3.so").exists()
     dali = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
+    torchvision = torch and find_spec("torchvision") is not None and find_spec("PIL") is not None
     names = [name for name in __all__ if torch or name not in _NEED_TORCH]
-    return sorted([*names, *(["dali"] if dali else []), "__version__"])
+    return sorted([*names, *(["dali"] if dali else []), *(["v2"] if torchvision else []), "__version__"])
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
@@ -130,7 +132,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
         if name in _NEED_TORCH:
             _native.require_torch(f"prime_dali.{name}")
             return getattr(importlib.import_module(f".{_NEED_TORCH[name]}", __name__), name)
-        if name in ("arrays", "dali"):
+        if name in ("arrays", "dali", "v2"):
             return importlib.import_module(f".{name}", __name__)
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])  # Python suggests the nearest name

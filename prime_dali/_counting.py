@@ -45,10 +45,14 @@ def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -
         transform = torch._C._functorch.peek_interpreter_stack()
         if transform is not None and transform.key() == torch._C._functorch.TransformType.Functionalize:
             ask_for_index("under torch.func.functionalize, where the counter would not advance; give index=")
-    rank, ranks = 0, 1
+    return torch.ops.prime_dali.count(counter, images, made_after, *rank_and_ranks())
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """The rank of this process in ``torch.distributed``, and the number of ranks; 0 and 1 where it is not used."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return torch.ops.prime_dali.count(counter, images, made_after, rank, ranks)
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
 
 
 def ask_for_index(where: str) -> NoReturn:

@@ -14,6 +14,10 @@ PACKAGES = {
         "torchvision": "torchvision", "tqdm": "tqdm", "yaml": "pyyaml",
     },
     "formats": {"google_crc32c": "google-crc32c", "pyarrow": "pyarrow"},
+    "torchvision": {"torchvision": "torchvision", "PIL": "pillow"},
+    "timm": {"timm": "timm"},
+    "lightning": {"lightning": "lightning"},
+    "huggingface": {"accelerate": "accelerate", "datasets": "datasets", "transformers": "transformers"},
     "dali-cuda13": {"nvidia.dali": "nvidia-dali-cuda130"},
     "cupy-cuda13": {"cupy": "cupy-cuda13x"},
 }  # fmt: skip
@@ -31,6 +35,12 @@ def install(extra: str) -> str:
 def missing(extra: str) -> list[str]:
     """The packages of an extra that are not installed."""
     return [package for module, package in PACKAGES[extra].items() if not _there(module)]
+
+
+def needed(what: str, extra: str, error: ImportError) -> ImportError:
+    """The error of a module that imports the packages of an extra and failed with ``error``."""
+    packages = ", ".join(missing(extra))
+    return ImportError(f"{what} needs {packages or 'another package'} ({error}): {install(extra)}", name=error.name)
 
 
 def _there(module: str) -> bool:

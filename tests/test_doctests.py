@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import importlib
 import inspect
 import types
 from collections.abc import Iterator
@@ -24,6 +26,9 @@ try:
     PACKAGES.append(prime_dali.dali)
 except ImportError:  # of DALI; the other examples need none
     pass
+for name in ("v2", "integrations.timm", "integrations.lightning", "integrations.huggingface"):
+    with contextlib.suppress(ImportError):  # of its library
+        PACKAGES.append(importlib.import_module(f"prime_dali.{name}"))
 
 
 def public() -> Iterator[tuple[str, Any]]:

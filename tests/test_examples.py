@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import runpy
 import sys
 from collections.abc import Callable
@@ -203,6 +204,47 @@ def test_timm_loop_trains_compiled(
     assert not any(map(torch.equal, before, model.parameters()))
     assert made[0].counter == 2 * 4
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_v2_transform_and_timm_splits_train(
+    script: Callable[[str], ModuleType], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    model = tiny_network()
+    before = [parameter.clone() for parameter in model.parameters()]
+    for name, network in (("v2_transform", "resnet18"), ("timm_splits", "create_model")):
+        example = pytest.importorskip(name, exc_type=ImportError)
+        monkeypatch.setattr(example, network, lambda *_, num_classes: model)
+        example.main(options(folder))
+        [loss] = losses(capsys.readouterr().out)
+        assert 0 < loss < 100
+        assert not any(map(torch.equal, before, model.parameters()))
+
+
+def test_lightning_callback_trains(
+    script: Callable[[str], ModuleType], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lightning", reason="Lightning is not installed")
+    example, model = script("lightning_callback"), tiny_network()
+    monkeypatch.chdir(folder.parent)  # for logs and the checkpoint
+    monkeypatch.setattr(example, "resnet18", lambda num_classes: model)
+    before = [parameter.clone() for parameter in model.parameters()]
+    example.main(options(folder))
+    assert not any(map(torch.equal, before, model.parameters()))
+    assert list(folder.parent.glob("lightning_logs/*/checkpoints/*.ckpt"))
+
+
+def test_huggingface_trainer_trains(
+    script: Callable[[str], ModuleType], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("datasets", reason="datasets is not installed")
+    example = script("huggingface_trainer")
+    monkeypatch.chdir(folder.parent)
+    small = {"embedding_size": 4, "hidden_sizes": [4], "depths": [1], "layer_type": "basic"}
+    monkeypatch.setattr(example, "ResNetConfig", partial(example.ResNetConfig, **small))
+    example.main(options(folder))
+    [checkpoint] = (folder.parent / "trainer_output").glob("checkpoint-*")
+    assert json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] == 1
 
 
 def test_jsd_loss_is_its_definition(script: Callable[[str], ModuleType]) -> None:

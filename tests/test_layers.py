@@ -21,12 +21,15 @@ BELOW = {
     "training": {"library", "data", "dali", "models"},
     "evaluation": {"library", "data", "dali", "models"},
     "experiments": {"library", "data", "dali", "models", "training", "evaluation"},
+    "integrations": {"library", "data", "dali", "models", "training"},
     "tools": {"library", "data", "dali", "models", "evaluation"},
     # The other commands it imports by name.
     "cli": {"library", "data", "dali", "models", "evaluation", "tools"},
     "__main__": {"library", "data", "dali", "models", "evaluation", "tools", "cli"},
 }
-HEAVY = {"torch", "torchvision", "timm", "cupy", "matplotlib", "PIL", "cv2", "nvidia.dali"}
+HEAVY = {
+    "torch", "torchvision", "timm", "lightning", "transformers", "datasets", "cupy", "matplotlib", "PIL", "cv2", "nvidia.dali",
+}  # fmt: skip
 
 
 def named(path: Path) -> str:

@@ -25,7 +25,7 @@ def run(program: str) -> str:
 
 def test_names_are_listed_without_importing_torch() -> None:
     program = "import sys, prime_dali; print(*dir(prime_dali)); assert not {'torch', 'nvidia.dali'} & set(sys.modules)"
-    assert set(run(program).split()) - {"dali"} == PUBLIC | {"__version__"}
+    assert set(run(program).split()) - {"dali", "v2"} == PUBLIC | {"__version__"}
     assert set(prime_dali.__all__) == PUBLIC
 
 
@@ -66,7 +66,10 @@ def test_a_wrong_name_is_an_error_with_the_nearest() -> None:
 
 def test_type_checkers_know_every_name_and_no_other(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
-    names = sorted({f"prime_dali.{name}" for name in PUBLIC} | {"prime_dali.dali.prime", "prime_dali.arrays.apply"})
+    names = sorted(
+        {f"prime_dali.{name}" for name in PUBLIC}
+        | {"prime_dali.dali.prime", "prime_dali.arrays.apply", "prime_dali.v2.PRIME"}
+    )
     wrong = [
         "prime_dali.PRIMEE",
         "prime_dali.dali.Loadr",

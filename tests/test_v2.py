@@ -1,0 +1,220 @@
+"""The transform of torchvision v2: what it takes and keeps, and which images get which draws."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_images
+from torch.utils.data import DataLoader
+
+import prime_dali
+from prime_dali import _counting
+
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+import PIL.Image
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+ROOT = Path(__file__).parent.parent
+HEIGHT, WIDTH = 12, 16
+IMAGES = make_images(4, HEIGHT, WIDTH, torch.uint8)
+PRIME = prime_dali.v2.PRIME
+
+
+def pil(image: torch.Tensor) -> PIL.Image.Image:
+    return PIL.Image.fromarray(image.permute(1, 2, 0).numpy())
+
+
+def drawn(image: Any, transform: Any = None, seed: int = 1) -> Any:
+    """The image of the ``seed`` of torch."""
+    torch.manual_seed(seed)
+    return (transform or PRIME("cifar"))(image)
+
+
+def test_every_type_is_kept_and_one_number_gives_one_draw() -> None:
+    image = IMAGES[0]
+    expected = drawn(image)
+    assert expected.dtype == torch.uint8
+    assert not torch.equal(expected, image)
+    for given in (pil(image), tv_tensors.Image(image)):
+        out = drawn(given)
+        assert type(out) is (PIL.Image.Image if isinstance(given, PIL.Image.Image) else tv_tensors.Image)
+        assert torch.equal(v2.functional.to_image(out), expected)
+    floats = drawn(image / 255)
+    assert floats.dtype == torch.float32
+    assert (floats - expected / 255).abs().max() < 1 / 255
+
+    video = tv_tensors.Video(image.expand(3, 3, HEIGHT, WIDTH))
+    out = drawn(video)
+    assert isinstance(out, tv_tensors.Video)
+    assert all(torch.equal(frame, expected) for frame in out)
+    batch, videos = drawn(image.expand(2, 3, HEIGHT, WIDTH)), drawn(tv_tensors.Video(video.expand(2, *video.shape)))
+    assert torch.equal(batch[0], expected)
+    assert not torch.equal(batch[1], expected)
+    assert torch.equal(videos, batch[:, None].expand_as(videos))
+
+
+def test_a_structure_keeps_all_but_its_images() -> None:
+    box = tv_tensors.BoundingBoxes([[1, 2, 8, 9]], format="XYXY", canvas_size=(HEIGHT, WIDTH))
+    mask, plain = tv_tensors.Mask(IMAGES[0, 0]), torch.tensor([1.0, 2.0])
+    sample = {"pair": (tv_tensors.Image(IMAGES[0]), pil(IMAGES[1])), "target": {"boxes": box, "mask": mask}, "x": plain}
+    out, label = v2.Compose([PRIME("cifar")])(sample, 3)
+    assert label == 3
+    assert not torch.equal(out["pair"][0], IMAGES[0])
+    for kept, before in ((out["target"]["boxes"], box), (out["target"]["mask"], mask), (out["x"], plain)):
+        assert type(kept) is type(before)
+        assert torch.equal(kept, before)
+    same = drawn((tv_tensors.Image(IMAGES[0]), tv_tensors.Image(IMAGES[0])))
+    assert torch.equal(*same)  # images of one sample share their draw
+    assert torch.equal(drawn({"image": IMAGES[0], "label": torch.tensor(1)})["image"], drawn(IMAGES[0]))
+
+
+class Samples(torch.utils.data.Dataset):
+    """One photograph, many times, so that only draws can differ."""
+
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform({"image": IMAGES[0], "index": i})["image"]
+
+
+def epochs(transform: Any, seed: int, count: int = 2, **options: Any) -> list[torch.Tensor]:
+    """The images of ``count`` epochs that two workers made."""
+    torch.manual_seed(seed)
+    loader = DataLoader(Samples(transform), 1, num_workers=2, multiprocessing_context="fork", **options)
+    out = []
+    for epoch in range(count):
+        transform.set_epoch(epoch)
+        out.append(torch.cat(list(loader)))
+    return out
+
+
+def different(images: torch.Tensor) -> int:
+    return len(images.flatten(1).unique(dim=0))
+
+
+def test_draws_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They differ over samples, workers, epochs and ranks, and repeat with torch's seed."""
+    first = torch.cat(epochs(PRIME("cifar"), seed=1))
+    monkeypatch.setenv("RANK", "1")  # as torchrun's launcher; the ranks have one seed
+    [other] = epochs(PRIME("cifar"), seed=1, count=1)
+    assert different(torch.cat([first, other])) == 12
+    monkeypatch.delenv("RANK")
+    [again] = epochs(PRIME("cifar"), seed=1, count=1)
+    assert torch.equal(again, first[:4])
+
+
+def test_with_an_index_workers_do_not_matter() -> None:
+    """Persistent workers are told the epoch too."""
+    made = epochs(PRIME("cifar", seed=7, index_key="index"), seed=1, persistent_workers=True)
+    for epoch, images in enumerate(made):
+        many = IMAGES[:1].expand(4, 3, HEIGHT, WIDTH)
+        assert torch.equal(images, prime_dali.PRIME("cifar", seed=7)(many, torch.arange(4), epoch))
+
+
+def test_an_index_may_stand_anywhere_and_gives_a_batch_the_same_images(device: str) -> None:
+    expected = prime_dali.PRIME("cifar", seed=3)(IMAGES, torch.arange(4), epoch=2)
+    by_name, by_place = (PRIME("cifar", seed=3, index_key=key) for key in ("index", 1))
+    by_name.set_epoch(2)
+    by_place.set_epoch(2)
+    for i, number in enumerate((0, np.int64(1), torch.tensor(2), 3)):
+        assert torch.equal(by_name({"index": number, "image": IMAGES[i]})["image"], expected[i])
+        assert torch.equal(by_place(IMAGES[i], number)[0], expected[i])
+    batch = by_name({"index": torch.arange(4, device=device), "image": IMAGES.to(device)})
+    on_device = prime_dali.PRIME("cifar", seed=3)(IMAGES.to(device), torch.arange(4, device=device), epoch=2)
+    assert torch.equal(batch["image"], on_device)
+    assert batch["index"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_rank_has_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a worker that was not forked, where the transform arrives by pickle."""
+    zero, transform = drawn(IMAGES[0]), PRIME("cifar")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.distributed, "is_initialized", lambda: True)
+        patch.setattr(torch.distributed, "get_rank", lambda: 3)
+        third, sent = drawn(IMAGES[0], transform), pickle.dumps(transform)
+    assert not torch.equal(third, zero)
+    assert torch.equal(drawn(IMAGES[0], pickle.loads(sent)), third)
+    assert torch.equal(drawn(IMAGES[0], transform), zero)
+
+
+def test_a_forked_process_must_be_told_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    transform, indexed = PRIME("cifar"), PRIME("cifar", index_key="index")
+    monkeypatch.setattr(_counting, "_forks", 1)
+    with pytest.raises(ValueError, match="index: expected each image's index, got None in a process forked after"):
+        transform(IMAGES[0])
+    indexed({"image": IMAGES[0], "index": 0})
+    PRIME("cifar")(IMAGES[0])
+
+
+NAMED = {"index_key": "index"}
+BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "no image": ({}, {"image": np.zeros((8, 8, 3), np.uint8), "label": 1}, "expected an image .* got none; v2.ToImage"),
+    "channels last": ({}, torch.zeros(8, 8, 3), r"expected .* got \[8, 8, 3\], which looks like HWC"),
+    "label first": ({}, (torch.tensor(1), IMAGES[0]), "Tensor: expected .* got .*; of plain tensors the first"),
+    "plain video": ({}, IMAGES[None], r"expected \[C, H, W\] or \[N, C, H, W\], .*; a video is a tv_tensors.Video"),
+    "frame": ({}, tv_tensors.Video(IMAGES[0][None, None, None]), r"Video: expected \[T, C, H, W\] or \[N, T, C, H, W\]"),
+    "single and batch": (
+        {}, (tv_tensors.Image(IMAGES), tv_tensors.Image(IMAGES[0])), "got a batch of 4, a single one"),
+    "palette": ({}, pil(IMAGES[0]).convert("P"), r"expected a PIL image of mode RGB, .*, got P; use v2.RGB\(\)"),
+    "normalized": ({}, IMAGES[0] / 64, r"\[0, 1\]"),
+    "integers": ({}, IMAGES[0].int(), "images: expected uint8, .* got torch.int32"),
+    "no index": (NAMED, {"image": IMAGES[0]}, r"index_key: expected a sample with the entry 'index', got one with"),
+    "no dict": (NAMED, (IMAGES[0], 1), "index_key: expected a sample with the entry 'index', got tuple"),
+    "index of a batch": (NAMED, {"image": IMAGES, "index": 3}, r"index: expected int64 \[4\], got 3"),
+    "batch of indices": (NAMED, {"image": IMAGES[0], "index": torch.arange(4)}, "expected one number for a single image"),
+    "too few": (NAMED, {"image": IMAGES, "index": torch.arange(3)}, "one number for each of 4 images, got 3"),
+    "floats": (NAMED, {"image": IMAGES, "index": torch.zeros(4)}, r"index: expected int64 \[4\], got torch.float32"),
+    "a word": (NAMED, {"image": IMAGES[0], "index": "a"}, "index: expected an int, got str"),
+    "a bool as key": ({"index_key": True}, None, "index_key: expected the key or position"),
+    "a config": ({"config": 3}, None, "config: expected"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case: str) -> None:
+    arguments, sample, message = BAD[case]
+    with pytest.raises((TypeError, ValueError), match=message):
+        PRIME(**{"config": "cifar", **arguments})(sample)
+
+
+def shifts() -> Iterator[tuple[str, str, int, float, float]]:
+    """By preset and mixing: median and 95 % quantile of the typical shift of a spatial slot, in pixels."""
+    for name, size in (("imagenet", 224), ("cifar", 32)):
+        for mixing in ("paper", "official"):
+            config = prime_dali.preset(name).replace(mixing=mixing)
+            plan = prime_dali.sample(config, np.arange(20000), size=size)
+            spatial = plan.primitive == 2
+            # docs/METHOD.md, "Spatial": n sqrt(pi T ln c) / 2; a plan has sqrt(T).
+            typical = plan.strength[spatial] * size * np.sqrt(np.pi * np.log(plan.last[spatial])) / 2
+            yield name, mixing, size, float(np.median(typical)), float(np.quantile(typical, 0.95))
+
+
+def test_the_docs_say_how_far_pixels_move() -> None:
+    page = (ROOT / "docs/loops.md").read_text()
+    for name, mixing, size, median, most in shifts():
+        row = re.search(rf"\| `{name}`, {size} x {size} \| `{mixing}` \| ([\d.]+) \| ([\d.]+) \|", page)
+        assert row is not None, (name, mixing)
+        assert float(row[1]) == pytest.approx(median, abs=0.06)
+        assert float(row[2]) == pytest.approx(most, rel=0.05)
+
+
+def test_without_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    monkeypatch.delitem(sys.modules, "prime_dali.v2")
+    with pytest.raises(ImportError, match=r"prime_dali.v2 needs .*: pip install 'prime-dali\[torchvision\]'"):
+        importlib.import_module("prime_dali.v2")
