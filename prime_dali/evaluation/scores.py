@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import _arguments
+from .calibration import Calibration
 from .names import CORRUPTIONS, GROUPS, SEVERITIES
 
 
@@ -15,6 +16,8 @@ class Count:
 
     correct: int
     images: int
+    calibration: Calibration | None = field(default=None, compare=False)
+    """None: not measured."""
 
     @property
     def accuracy(self) -> float:
@@ -22,8 +25,21 @@ class Count:
         return self.correct / self.images
 
 
-Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]]"]
-"""By name of the set; for a corruption benchmark by corruption and severity."""
+@dataclass(frozen=True)
+class Stability:
+    """How a network's answers change within the sequences of a perturbation (:mod:`.stability`)."""
+
+    sequences: int
+    frames: int
+    """Of each sequence."""
+    flip_rate: float
+    """In [0, 1]: :func:`.stability.flip_rates`, mean over sequences."""
+    top5_distance: float
+    """:func:`.stability.top5_distances`, mean over sequences."""
+
+
+Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]] | Mapping[str, Stability]"]
+"""By name of the set; for a corruption benchmark by corruption and severity, for sequences by perturbation."""
 
 Accuracies = Mapping[str, Mapping[int, float]]
 """Accuracy in [0, 1] by corruption and severity."""
