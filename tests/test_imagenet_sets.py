@@ -123,7 +123,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     for severity in names.SEVERITIES:
         save_picture(tmp_path / "3d" / "flash" / str(severity) / WNIDS[1] / "a.png", 20)
     arguments = ["evaluate", str(tmp_path / "last.pt"), "--imagenet-sketch", str(tmp_path / "sketch"), "--imagenet-a",
-                 str(tmp_path / "sketch"), "--imagenet-3dcc", str(tmp_path / "3d"), "--device", "cpu", "--workers", "0"]  # fmt: skip
+                 str(tmp_path / "sketch"), "--imagenet-3dcc", str(tmp_path / "3d"), "--device", "cpu", "--workers", "1"]  # fmt: skip
     assert cli.main(arguments) == 1
     assert "expected all of imagenet-3dcc for a mean, missing: 3 of 4 classes" in capsys.readouterr().err
     assert cli.main([*arguments, "--partial", "--out", str(tmp_path / "out")]) == 0
