@@ -196,7 +196,9 @@ def test_reported_rates_stand_beside_measured_ones() -> None:
     what = sequences.Perturbed(
         Path("p"), PERTURBATIONS, (), frozenset(), lambda name: None, sequences.ALEXNET_FLIP_RATES
     )  # type: ignore[arg-type, return-value]
-    counts = {name: stability.Stability(9, 31, rate / 2, 1.5) for name, rate in sequences.ALEXNET_FLIP_RATES.items()}
+    counts = {
+        name: {0: stability.Stability(9, 31, rate / 2, 1.5)} for name, rate in sequences.ALEXNET_FLIP_RATES.items()
+    }
     content = report_parts.stability(what, counts)
     _, rows = report_parts.stability_rows(content, "ImageNet")
     assert ["mFR, normalization alexnet", "50.00", "-"] in rows

@@ -114,36 +114,47 @@ def run(
         progress: Wraps the list of what is evaluated, as :func:`._progress.over`.
 
     Raises:
-        ValueError: As for :func:`count`; unreadable files, which are named.
+        ValueError: As for :func:`count`; unreadable files, which are named; ``adapt`` with sets of sequences.
     """
     device = torch.device(device)
+    for name, what in sets.items():
+        if adapt is not None and isinstance(what, sequences.Perturbed):
+            raise ValueError(f"bn-adapt: expected sets of images, got {name}, whose parts are sequences")
     tasks: list[tuple[str, str | None, int]] = []
     for name, what in sets.items():
         if isinstance(what, benchmarks.Corrupted):
             tasks += [(name, corruption, severity) for corruption, severity in what.parts()]
         elif isinstance(what, sequences.Perturbed):
             tasks += [(name, perturbation, 0) for perturbation in what.parts()]
-            if adapt is not None:
-                raise ValueError(f"bn-adapt: expected sets of images, got {name}, whose parts are sequences")
         else:
             tasks.append((name, None, 0))
     counts: dict[str, Any] = {}
     for name, corruption, severity in progress(tasks):
-        what = sets[name]
-        statistics = classifier.mean, classifier.std
-        if isinstance(what, sequences.Perturbed):
-            assert corruption is not None
-            measured = stability.measure(classifier.network, what, corruption, statistics, device, batch)
-            counts.setdefault(name, {})[corruption] = measured
-            continue
-        label = name if corruption is None else f"{corruption} {severity}"
-        images = what.read(corruption, severity) if isinstance(what, benchmarks.Corrupted) else what
-        found = count(classifier.network, images, statistics, device, batch, adapt, label)
+        found = _measured(classifier, sets[name], (name, corruption, severity), device, batch, adapt)
         if corruption is None:
             counts[name] = found
         else:
             counts.setdefault(name, {}).setdefault(corruption, {})[severity] = found
     return counts
+
+
+def _measured(
+    classifier: networks.Classifier,
+    what: report.Set,
+    task: tuple[str, str | None, int],
+    device: torch.device,
+    batch: int,
+    adapt: adaptation.Adaptation | None,
+) -> Count | scores.Stability:
+    """What is counted of a set, or of one part of it: a corruption at a severity, or a perturbation."""
+    name, corruption, severity = task
+    statistics = classifier.mean, classifier.std
+    if isinstance(what, sequences.Perturbed):
+        assert corruption is not None  # all of these sets have parts
+        return stability.measure(classifier.network, what, corruption, statistics, device, batch)
+    label = name if corruption is None else f"{corruption} {severity}"
+    images = what.read(str(corruption), severity) if isinstance(what, benchmarks.Corrupted) else what
+    return count(classifier.network, images, statistics, device, batch, adapt, label)
 
 
 def parser() -> _command.Parser:

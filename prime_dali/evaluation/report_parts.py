@@ -71,18 +71,19 @@ def calibration_rows(sets: Mapping[str, Mapping[str, Any]]) -> Cells | None:
     return ["", *headings], rows
 
 
-def stability(what: Perturbed, counts: Mapping[str, scores.Stability]) -> dict[str, Any]:
+def stability(what: Perturbed, counts: Mapping[str, Mapping[int, scores.Stability]]) -> dict[str, Any]:
     """The entry of a benchmark of sequences."""
-    rates = {name: found.flip_rate for name, found in counts.items()}
-    counted = [name for name in what.counted if name in counts]
+    measured = {name: found for name, row in counts.items() for found in row.values()}
+    rates = {name: found.flip_rate for name, found in measured.items()}
+    counted = [name for name in what.counted if name in measured]
     return {
         "folder": str(what.folder), "counted": list(what.counted), "missing": list(what.lacking),
         "stability": {
             name: {"sequences": found.sequences, "frames": found.frames, "flip_rate": found.flip_rate,
                    "top5_distance": found.top5_distance}
-            for name, found in counts.items()
+            for name, found in measured.items()
         },
-        "mean": {kind: sum(getattr(counts[name], kind) for name in counted) / len(counted)
+        "mean": {kind: sum(getattr(measured[name], kind) for name in counted) / len(counted)
                  for kind in ("flip_rate", "top5_distance") if counted},
         "mfr": mean_flip_rate(rates, counted, what.reference) if counted else None,
         "normalisation": "none" if what.reference is None else "alexnet",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from .. import _arguments
 from .calibration import Calibration
@@ -38,8 +39,26 @@ class Stability:
     """:func:`.stability.top5_distances`, mean over sequences."""
 
 
-Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]] | Mapping[str, Stability]"]
-"""By name of the set; for a corruption benchmark by corruption and severity, for sequences by perturbation."""
+Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]] | Mapping[str, Mapping[int, Stability]]"]
+"""By name of the set; for a corruption benchmark by corruption and severity, for sequences by perturbation and 0."""
+
+
+def as_plain(found: Count | Stability) -> dict[str, Any]:
+    """The content for a JSON file."""
+    return asdict(found)
+
+
+def from_plain(content: Mapping[str, Any]) -> Count | Stability:
+    """The inverse of :func:`as_plain`, exactly.
+
+    Raises:
+        TypeError: A field is missing, or unknown.
+    """
+    if "flip_rate" in content:
+        return Stability(**content)
+    errors = content.get("calibration")
+    return Count(**{**content, "calibration": None if errors is None else Calibration(**errors)})
+
 
 Accuracies = Mapping[str, Mapping[int, float]]
 """Accuracy in [0, 1] by corruption and severity."""
