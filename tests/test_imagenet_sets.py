@@ -84,8 +84,12 @@ def test_imagenet_v2_of_a_network_of_fewer_classes(tmp_path: Path, monkeypatch: 
     assert imagenet_sets.pictures("imagenet-v2", tmp_path / "v2", classes, subset=True).labels.tolist() == [2, 3]
     with pytest.raises(ValueError, match="got 1 others: 5"):
         imagenet_sets.pictures("imagenet-v2", tmp_path / "v2", classes)
-    with pytest.raises(ValueError, match="classes: expected a network of ImageNet's classes, got 'cat'"):
+    with pytest.raises(
+        ValueError, match=r"classes: expected a network of ImageNet's classes \(WordNet IDs\), got 'cat'"
+    ):
         Classes(("cat", *tenth), tmp_path / "val").numbers()
+    with pytest.raises(ValueError, match="got 'zebra'"):  # a thousand, but their order says nothing
+        Classes((*THOUSAND[:999], "zebra")).numbers()
 
 
 def save_3dcc(folder: Path, corruptions: tuple[str, ...] = names.CORRUPTIONS_3D) -> Path:

@@ -110,6 +110,7 @@ def test_noise_is_compared_with_the_first_frame(tmp_path: Path) -> None:
     ("tilt", gray([1, 2]), "tilt.npy: expected uint8 [2, frames, 32, 32, 3], two frames or more, got uint8 [2, 32, 32, 3]"),
     ("tilt", np.zeros((3, 5, 32, 32, 3), np.uint8), "got uint8 [3, 5, 32, 32, 3]"),
     ("tilt", np.zeros((2, 1, 32, 32, 3), np.uint8), "got uint8 [2, 1, 32, 32, 3]"),
+    ("brightness", np.zeros((0, 5, 32, 32, 3), np.uint8), "got uint8 [0, 5, 32, 32, 3]"),
     ("tilt", np.zeros((2, 5, 32, 32, 3)), "got float64 [2, 5, 32, 32, 3]"),
     ("tild", gray([1, 2]), "perturbation: expected one of 'gaussian_noise'"),
 ])  # fmt: skip

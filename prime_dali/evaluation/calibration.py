@@ -32,7 +32,7 @@ def calibration(confidences: ArrayLike, correct: ArrayLike) -> Calibration:
 
 
 def expected_calibration_error(confidences: ArrayLike, correct: ArrayLike, bins: int = ECE_BINS) -> float:
-    """``ECE = sum over m of |B_m| / N * |accuracy(B_m) - confidence(B_m)|`` (Guo et al., ICML 2017, equation 3).
+    """``ECE = sum over m of |B_m| / N * |accuracy(B_m) - confidence(B_m)|`` (Guo et al., ICML 2017).
 
     Bin ``B_m`` holds the images whose confidence is in ``((m - 1) / bins, m / bins]``; the first one also holds 0.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ OF_200_CLASSES = ("imagenet-r", "imagenet-a")
 
 NUMBERED = ("imagenet-v2", "imagenet-v2-threshold", "imagenet-v2-top")
 """Versions of ImageNetV2, whose folders are named by the number of the class."""
+
+_WNID = re.compile(r"n\d{8}")
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,9 @@ class Classes:
         """
         every = self.names if len(self.names) == 1000 else benchmarks.imagenet_classes(1000, self.clean)
         number = {wnid: str(place) for place, wnid in enumerate(sorted(every))}
-        unknown = [name for name in self.names if name not in number]
+        unknown = [name for name in self.names if name not in number or not _WNID.fullmatch(name)]
         if unknown:
-            raise ValueError(f"classes: expected a network of ImageNet's classes, got {unknown[0]!r}")
+            raise ValueError(f"classes: expected a network of ImageNet's classes (WordNet IDs), got {unknown[0]!r}")
         return [number[name] for name in self.names]
 
 

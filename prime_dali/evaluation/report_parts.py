@@ -43,11 +43,8 @@ def calibrations(counts: Mapping[str, Mapping[int, scores.Count]], **given: Any)
 
 def mean_calibration(content: Mapping[str, Any], kind: str) -> float | None:
     """An error of a set in ``results.json``, over a benchmark of corruptions the mean; None: it was not measured."""
-    found = content.get("calibration")
-    if found is None:
-        return None
-    value: float = found.get("mean", found)[kind]
-    return value
+    found: Mapping[str, Any] = content.get("calibration", {})
+    return found.get("mean", found).get(kind)
 
 
 def ece_by_corruption(content: Mapping[str, Any]) -> dict[str, float]:
@@ -62,13 +59,14 @@ def calibration_rows(sets: Mapping[str, Mapping[str, Any]]) -> Cells | None:
     Args:
         sets: The sets of ``results.json``, by heading.
     """
-    known = {heading: content for heading, content in sets.items() if "calibration" in content}
-    if not known:
-        return None
-    headings = [f"{heading} mean" if "scores" in content else heading for heading, content in known.items()]
-    rows = [[label, *(f"{100 * (mean_calibration(content, kind) or 0):.2f}" for content in known.values())]
-            for kind, label in KINDS.items()]  # fmt: skip
-    return ["", *headings], rows
+    header, rows = [""], [[label] for label in KINDS.values()]
+    for heading, content in sets.items():
+        errors = [mean_calibration(content, kind) for kind in KINDS]
+        for row, error in zip(rows, errors, strict=True):
+            row += [] if error is None else [f"{100 * error:.2f}"]
+        if None not in errors:
+            header.append(f"{heading} mean" if "scores" in content else heading)
+    return (header, rows) if len(header) > 1 else None
 
 
 def stability(what: Perturbed, counts: Mapping[str, Mapping[int, scores.Stability]]) -> dict[str, Any]:

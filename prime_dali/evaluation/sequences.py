@@ -24,7 +24,8 @@ from .names import CIFAR_PERTURBATIONS, EXTRA_PERTURBATIONS, PERTURBATIONS
 ALEXNET_FLIP_RATES = dict(zip(PERTURBATIONS, (
     0.2365, 0.3006, 0.0930, 0.0594, 0.1193, 0.0489, 0.1101, 0.1310, 0.0705, 0.2353,
 ), strict=True))  # fmt: skip
-"""AlexNet's flip rates on ImageNet-P, by which its mean flip rate is normalized (Hendrycks and Dietterich, 2019)."""
+"""AlexNet's flip rates on ImageNet-P, which the mean flip rate is normalized by: reported (Hendrycks and Dietterich,
+2019), not measured."""
 
 
 class Sequences(Protocol):
@@ -160,7 +161,8 @@ def cifar_perturbed(folder: str | Path) -> Perturbed:
     count = len(images[names[0]]) if images[names[0]].ndim else 0
     for name, array in images.items():
         frames = array.shape[1] if array.ndim > 1 else 0
-        if array.dtype != np.uint8 or array.shape != (count, frames, cifar.SIDE, cifar.SIDE, 3) or frames < 2:
+        wanted = (count, frames, cifar.SIDE, cifar.SIDE, 3)
+        if array.dtype != np.uint8 or array.shape != wanted or not count or frames < 2:
             raise ValueError(
                 f"{folder / name}.npy: expected uint8 [{count or 'N'}, frames, {cifar.SIDE}, {cifar.SIDE}, 3], "
                 f"two frames or more, got {array.dtype} {list(array.shape)}"
