@@ -142,7 +142,11 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     assert "PRIME, reported" in text
     rows = (tmp_path / "out" / "results.csv").read_text().splitlines()
     assert len(rows) == 1 + 1 + 75
-    assert "cifar-c,False,snow,4,8,4,0.5" in rows
+    errors = found["calibration"]
+    assert f"cifar-c,False,snow,4,8,4,0.5,{errors['ece']['snow']['4']},{errors['rms']['snow']['4']},," in rows
+    assert errors["ece"]["snow"]["4"] == pytest.approx(0.5, abs=1e-6)  # sure of all answers, half of which are right
+    assert errors["mean"]["ece"] == pytest.approx(1 - mean, abs=1e-6)
+    assert re.search(rf"\| ECE +\| +0\.00 \| +{100 * (1 - mean):.2f} \|", text)
     with Image.open(tmp_path / "out" / "cifar-c.png") as picture:
         assert np.asarray(picture).std() > 10
 

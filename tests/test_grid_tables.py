@@ -144,6 +144,31 @@ def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureF
         grid_file.over_seeds(grid.runs[:1], [1])
 
 
+def test_calibration_is_a_column_where_it_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Two seeds of one method with it; of the other, a run of a version that did not measure it has no number."""
+    words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c", "--seeds", 1, 2]
+    parsed = options(methods, *words)
+    given = {"methods": ["standard", "PRIME + JSD"]}
+    grid = grids.read_grid(methods.ANALYSIS, parsed, given)
+    for run in grid.runs:
+        finished(grid, run)
+    grids.run(methods.ANALYSIS, parsed, given)
+    assert "ECE" not in capsys.readouterr().out
+    assert "ECE" not in table(tmp_path, "methods")["standard measured"]
+    for run, ece in zip(grid.runs[:3], (0.10, 0.20, 0.14), strict=True):
+        path = tmp_path / run.name / grid_file.FINISHED
+        content = json.loads(path.read_text())
+        content["results"]["sets"]["cifar-c"]["calibration"] = {"mean": {"ece": ece, "rms": 2 * ece}}
+        path.write_text(json.dumps(content))
+    grids.run(methods.ANALYSIS, parsed, given)
+    assert re.search(r" ECE \| minutes \|\n.*\n\| standard .* 12\.00 ± 2\.83 \|", capsys.readouterr().out)
+    rows = table(tmp_path, "methods")
+    assert float(rows["standard measured"]["ECE"]) == pytest.approx(12)
+    assert float(rows["standard measured"]["ECE standard deviation"]) == pytest.approx(2 * 2**0.5)
+    assert rows["prime+jsd measured"]["ECE"] == ""
+    assert rows["prime+jsd measured"]["corrupted"] == "50.0"
+
+
 def test_nothing_to_collect(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = ["--out", tmp_path, "--grid", grid, "--collect", "--set", "data=/d", "--evaluate", f"cifar-c={tmp_path}"]
     ablation.run(options(ablation, *words))

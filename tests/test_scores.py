@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
 import pytest
 
 from prime_dali.evaluation import names, reported, scores
+from prime_dali.evaluation.calibration import Calibration
 
 SLOPE = {1: 0.9, 2: 0.8, 3: 0.7, 4: 0.6, 5: 0.5}  # mean 0.7
 LOW = {1: 0.5, 2: 0.4, 3: 0.3, 4: 0.2, 5: 0.1}  # mean 0.3
@@ -134,3 +136,14 @@ def test_bad_normalisations() -> None:
     perfect = table() | {"fog": dict.fromkeys(names.SEVERITIES, 1.0)}
     with pytest.raises(ValueError, match="expected 'standard' to have an error on fog, got none"):
         scores.mean_corruption_error(table(), "standard", perfect)
+
+
+def test_what_is_measured_survives_a_file() -> None:
+    every: list[scores.Count | scores.Stability] = [
+        scores.Count(3, 7), scores.Count(3, 7, Calibration(1 / 3, 0.1 + 0.2)), scores.Stability(9, 31, 1 / 7, 2 / 3),
+    ]  # fmt: skip
+    for found in every:
+        again = scores.from_plain(json.loads(json.dumps(scores.as_plain(found))))
+        assert repr(again) == repr(found)  # equal counts need not have equal calibrations
+    with pytest.raises(TypeError, match="images"):
+        scores.from_plain({"correct": 1})

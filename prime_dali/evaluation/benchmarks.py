@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from ..data.folders import find
 from ..data.formats import has_shards, open_records
 from ..data.records import Records
 from .image_sets import Arrays, Decoding, Pictures
-from .names import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
+from .names import CORRUPTIONS, CORRUPTIONS_3D, EXTRA_CORRUPTIONS, SEVERITIES
 
-SIDE = 224  # pixels, of all images of ImageNet-C and ImageNet-C-bar
+SIDE = 224  # pixels, of all images of ImageNet-C, ImageNet-C-bar and ImageNet-3DCC, and of all frames of ImageNet-P
 C_BAR_CORRUPTIONS = 10
 
 
@@ -214,7 +214,39 @@ def imagenet_corrupted(
     """
     folder = Path(folder)
     names = _folders(folder)
-    counted, extra = _known(folder, names, c_bar)
+    made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
+    found = _in_severities(folder, classes, _known(folder, names, c_bar), made, subset=subset, decoding=decoding)
+    return replace(found, lacking=_not_ten(names, c_bar) + found.lacking)
+
+
+def imagenet_3dcc(
+    folder: str | Path, classes: Sequence[str], *, subset: bool = False, decoding: Decoding = Decoding()
+) -> Corrupted:
+    """Open ImageNet-3DCC: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, not resized or cropped.
+
+    Args:
+        folder, classes, subset, decoding: As for :func:`imagenet_corrupted`.
+
+    Raises:
+        FileNotFoundError, ValueError: As for :func:`imagenet_corrupted`.
+    """
+    folder = Path(folder)
+    for name in _folders(folder):
+        if name not in CORRUPTIONS_3D:
+            raise ValueError(_arguments.unknown(f"{folder}: corruption", name, CORRUPTIONS_3D))
+    made = manifest(folder, "ImageNet-3DCC")
+    return _in_severities(folder, classes, (CORRUPTIONS_3D, ()), made, subset=subset, decoding=decoding)
+
+
+def _in_severities(
+    folder: Path,
+    classes: Sequence[str],
+    corruptions: tuple[tuple[str, ...], tuple[str, ...]],
+    made: Mapping[str, Any] | None,
+    **reading: Any,
+) -> Corrupted:
+    """A benchmark of corruptions in folders, from those that are counted and those that are not."""
+    names, (counted, extra) = _folders(folder), corruptions
     severities = {str(s): s for s in SEVERITIES}
     available: set[tuple[str, int]] = set()
     incomplete: dict[Path, str] = {}
@@ -224,15 +256,14 @@ def imagenet_corrupted(
                 raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
             available.add((name, severities[inside]))
             part = folder / name / inside
-            if absent := _absent_classes(_class_folders(part, classes, subset), classes):
+            if absent := _absent_classes(_class_folders(part, classes, reading["subset"]), classes):
                 incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
         part = folder / corruption / str(severity)
-        return imagenet_pictures(part, classes, resize=None, subset=subset, decoding=decoding)
+        return imagenet_pictures(part, classes, resize=None, **reading)
 
-    made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
-    lacking = _not_ten(names, c_bar)
+    lacking: tuple[str, ...] = ()
     if incomplete:
         part, absent = next(iter(incomplete.items()))
         more = f", and some in {len(incomplete) - 1} other folders" if len(incomplete) > 1 else ""

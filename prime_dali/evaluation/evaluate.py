@@ -1,4 +1,4 @@
-"""``prime-dali evaluate``: accuracy, corruption accuracy and mCE of a classifier, with tables."""
+"""``prime-dali evaluate``: accuracy, corruption accuracy, mCE, calibration and flip rates of a classifier."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,21 @@ from torch import nn
 from .. import _arguments, _command, _devices, _progress
 from ..data import cifar
 from ..models import networks
-from . import adaptation, benchmarks, image_sets, report, scores
+from . import (
+    adaptation,
+    benchmarks,
+    image_sets,
+    imagenet_sets,
+    predicting,
+    report,
+    scores,
+    sequences,
+    stability,
+)
+from .names import CIFAR_SETS, IMAGENET_SETS
 from .scores import Count, Counts
 
-CIFAR_SETS = ("cifar-c", "cifar-c-bar")
-IMAGENET_SETS = ("imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
-
-
-Sets = Mapping[str, "image_sets.ImageSet | benchmarks.Corrupted"]
+Sets = Mapping[str, report.Set]
 """By name: ``"clean"`` and the names of the options."""
 
 
@@ -54,14 +61,10 @@ def accuracy(
     return count(network, image_sets.Arrays(images, labels), (mean, std), torch.device(device), batch).accuracy
 
 
-Statistics = tuple[Sequence[float], Sequence[float]]
-"""Mean and standard deviation per channel, on the [0, 1] scale."""
-
-
 def count(
     network: nn.Module,
     images: image_sets.ImageSet,
-    statistics: Statistics,
+    statistics: predicting.Statistics,
     device: torch.device,
     batch: int,
     adapt: adaptation.Adaptation | None = None,
@@ -81,13 +84,8 @@ def count(
     """
     if not len(images.labels):
         raise ValueError(f"{name}: expected images, got none")
-    mean, std = (torch.tensor(values, device=device).reshape(1, 3, 1, 1) for values in statistics)
-
-    def normalized(pixels: torch.Tensor) -> torch.Tensor:
-        floats = pixels.to(torch.float32, memory_format=torch.channels_last)
-        return floats.div_(255).sub_(mean).div_(std)
-
-    with _evaluating(network, device):
+    normalized = predicting.normalization(statistics, device)
+    with predicting.evaluating(network, device):
         blended: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if adapt is not None:
             drawn = images.subset(adapt.draw(name, len(images.labels)))
@@ -95,31 +93,7 @@ def count(
             blended = adaptation.adapted(network, normalized(samples), adapt.prior)
         with blended:
             logits = ((network(normalized(pixels)).float(), labels) for pixels, labels in images.batches(batch, device))
-            right = _right(logits, images, device, name)
-    return Count(right, len(images.labels))
-
-
-def _right(
-    batches: Iterable[tuple[torch.Tensor, torch.Tensor]], images: image_sets.ImageSet, device: torch.device, name: str
-) -> int:
-    """How many rows of logits, with their labels, are right; ValueError for some that no network should give."""
-    present = torch.from_numpy(np.unique(images.labels)).to(device)
-    right = torch.zeros((), dtype=torch.int64, device=device)
-    finite = torch.ones((), dtype=torch.bool, device=device)
-    for logits, labels in batches:
-        if images.labels.min() < 0 or images.labels.max() >= logits.shape[1]:
-            raise ValueError(
-                f"{name}: expected labels 0 to {logits.shape[1] - 1}, as many as logits, "
-                f"got {images.labels.min()} to {images.labels.max()}"
-            )
-        finite &= logits.isfinite().all()
-        if images.masked:
-            right += (present[logits[:, present].argmax(1)] == labels).sum()
-        else:
-            right += (logits.argmax(1) == labels).sum()
-    if not finite:
-        raise ValueError(f"{name}: expected finite logits, got others; did the training of these weights diverge?")
-    return int(right)
+            return predicting.tally(logits, images, device, name)
 
 
 def run(
@@ -140,21 +114,23 @@ def run(
         progress: Wraps the list of what is evaluated, as :func:`._progress.over`.
 
     Raises:
-        ValueError: As for :func:`count`; unreadable files, which are named.
+        ValueError: As for :func:`count`; unreadable files, which are named; ``adapt`` with sets of sequences.
     """
     device = torch.device(device)
+    for name, what in sets.items():
+        if adapt is not None and isinstance(what, sequences.Perturbed):
+            raise ValueError(f"bn-adapt: expected sets of images, got {name}, whose parts are sequences")
     tasks: list[tuple[str, str | None, int]] = []
     for name, what in sets.items():
         if isinstance(what, benchmarks.Corrupted):
             tasks += [(name, corruption, severity) for corruption, severity in what.parts()]
+        elif isinstance(what, sequences.Perturbed):
+            tasks += [(name, perturbation, 0) for perturbation in what.parts()]
         else:
             tasks.append((name, None, 0))
     counts: dict[str, Any] = {}
     for name, corruption, severity in progress(tasks):
-        what = sets[name]
-        label = name if corruption is None else f"{corruption} {severity}"
-        images = what.read(corruption, severity) if isinstance(what, benchmarks.Corrupted) else what
-        found = count(classifier.network, images, (classifier.mean, classifier.std), device, batch, adapt, label)
+        found = _measured(classifier, sets[name], (name, corruption, severity), device, batch, adapt)
         if corruption is None:
             counts[name] = found
         else:
@@ -162,25 +138,31 @@ def run(
     return counts
 
 
-@contextlib.contextmanager
-def _evaluating(network: nn.Module, device: torch.device) -> Iterator[None]:
-    """Evaluation mode, without gradients, in the precision of the device; restores every module's mode."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
+def _measured(
+    classifier: networks.Classifier,
+    what: report.Set,
+    task: tuple[str, str | None, int],
+    device: torch.device,
+    batch: int,
+    adapt: adaptation.Adaptation | None,
+) -> Count | scores.Stability:
+    """What is counted of a set, or of one part of it: a corruption at a severity, or a perturbation."""
+    name, corruption, severity = task
+    statistics = classifier.mean, classifier.std
+    if isinstance(what, sequences.Perturbed):
+        assert corruption is not None  # all of these sets have parts
+        return stability.measure(classifier.network, what, corruption, statistics, device, batch)
+    label = name if corruption is None else f"{corruption} {severity}"
+    images = what.read(str(corruption), severity) if isinstance(what, benchmarks.Corrupted) else what
+    return count(classifier.network, images, statistics, device, batch, adapt, label)
 
 
 def parser() -> _command.Parser:
     """The options of ``prime-dali evaluate``."""
     parser = _command.Parser(
         prog="prime-dali evaluate",
-        description="Accuracy, corruption accuracy and mCE of a classifier. Networks of 32 x 32 images are evaluated "
-        "on CIFAR, others on ImageNet.",
+        description="Accuracy, corruption accuracy, mCE, calibration error and flip rates of a classifier. Networks of "
+        "32 x 32 images are evaluated on CIFAR, others on ImageNet.",
     )
     add = parser.add_argument
     add("checkpoint", help="checkpoint of prime-dali train; any state dict (with --network and --num-classes), such as "
@@ -195,7 +177,7 @@ def parser() -> _command.Parser:
     sets = parser.add_argument_group("sets, each a folder")
     sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val: class folders or shards")
     for name in (*CIFAR_SETS, *IMAGENET_SETS):
-        sets.add_argument(f"--{name}", type=Path, metavar="DIR")
+        sets.add_argument(f"--{name}", type=Path, metavar="DIR", help=report.HEADINGS[name])
     sets.add_argument("--subset", action="store_true", help="skip class folders that the network does not have")
     sets.add_argument("--partial", action="store_true", help="if severities or classes are missing, take "
                       "means over the rest")  # fmt: skip
@@ -282,10 +264,12 @@ def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple
 
 def _cifar_sets(folders: Mapping[str, Path], classifier: networks.Classifier) -> tuple[Sets, str | None]:
     classes = classifier.num_classes
-    sets: dict[str, image_sets.ImageSet | benchmarks.Corrupted] = {}
+    sets: dict[str, report.Set] = {}
     for name, folder in folders.items():
         if name == "clean":
             sets[name] = benchmarks.cifar_clean(folder, classes, classifier.classes)
+        elif name == "cifar-p":
+            sets[name] = sequences.cifar_perturbed(folder)
         else:
             sets[name] = benchmarks.cifar_corrupted(folder, classes, c_bar=name == "cifar-c-bar")
     return sets, {10: "CIFAR-10", 100: "CIFAR-100"}.get(classes)
@@ -297,13 +281,18 @@ def _imagenet_sets(
     classes = classifier.classes or benchmarks.imagenet_classes(classifier.num_classes, options.clean)
     decoding = image_sets.Decoding(options.loader, options.workers)
     reading: dict[str, Any] = {"subset": options.subset, "decoding": decoding}
-    sets: dict[str, image_sets.ImageSet | benchmarks.Corrupted] = {}
+    sets: dict[str, report.Set] = {}
     for name, folder in folders.items():
         if name in ("imagenet-c", "imagenet-c-bar"):
             sets[name] = benchmarks.imagenet_corrupted(folder, classes, c_bar=name == "imagenet-c-bar", **reading)
+        elif name == "imagenet-3dcc":
+            sets[name] = benchmarks.imagenet_3dcc(folder, classes, **reading)
+        elif name == "imagenet-p":
+            sets[name] = sequences.imagenet_perturbed(folder, classes, **reading)
         else:
-            sets[name] = benchmarks.imagenet_pictures(
-                folder, classes, size=classifier.size, resize=classifier.resize, masked=name == "imagenet-r", **reading
+            known = imagenet_sets.Classes(classes, options.clean)
+            sets[name] = imagenet_sets.pictures(
+                name, folder, known, size=classifier.size, resize=classifier.resize, **reading
             )
     dataset = "ImageNet" if len(classes) == 1000 else None
     with contextlib.suppress(ImportError):  # without WordNet IDs, ImageNet-100 is any 100 classes
@@ -329,7 +318,7 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
 
     rules = {}
     for name, what in sets.items():
-        if not isinstance(what, benchmarks.Corrupted):
+        if not isinstance(what, benchmarks.Corrupted):  # photographs, or sequences
             check_complete(name, what.lacking)
             continue
         there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}

@@ -20,3 +20,33 @@ GROUPS = {
 """The paper's groups: brightness is weather, contrast and elastic transform are digital."""
 
 SEVERITIES = (1, 2, 3, 4, 5)
+
+CORRUPTIONS_3D = (
+    "near_focus", "far_focus", "fog_3d", "flash", "color_quant", "low_light", "xy_motion_blur", "z_motion_blur",
+    "iso_noise", "bit_error", "h265_abr", "h265_crf",
+)  # fmt: skip
+"""The twelve of ImageNet-3DCC, in the order of its download script (Kar et al., CVPR 2022)."""
+
+PERTURBATIONS = (
+    "gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness", "translate", "rotate", "tilt",
+    "scale",
+)  # fmt: skip
+"""The ten of ImageNet-P that every mean includes (Hendrycks and Dietterich, 2019)."""
+
+EXTRA_PERTURBATIONS = (
+    "speckle_noise", "gaussian_blur", "spatter", "shear",
+    *(f"{name}_noise_{difficulty}" for name in ("gaussian", "shot", "speckle") for difficulty in (2, 3)),
+)  # fmt: skip
+"""Those meant for validation, and the stronger noises; no mean includes them."""
+
+CIFAR_PERTURBATIONS = tuple("spatter" if name == "snow" else name for name in PERTURBATIONS)
+"""The ten of CIFAR-10-P and CIFAR-100-P: the published evaluation has spatter in place of snow."""
+
+CIFAR_SETS = ("cifar-c", "cifar-c-bar", "cifar-p")
+"""Options of ``prime-dali evaluate`` for networks of 32 x 32 images."""
+
+IMAGENET_SETS = (
+    "imagenet-c", "imagenet-c-bar", "imagenet-3dcc", "imagenet-r", "imagenet-a", "imagenet-sketch", "imagenet-v2",
+    "imagenet-v2-threshold", "imagenet-v2-top", "stylized", "imagenet-p",
+)  # fmt: skip
+"""Options of ``prime-dali evaluate`` for other networks."""

@@ -20,14 +20,22 @@ import torchvision
 from .. import __version__, _plots
 from .._files import write_texts
 from ..models import networks
-from . import adaptation, benchmarks, image_sets, reported, scores
+from . import adaptation, benchmarks, image_sets, report_parts, reported, scores, sequences
 from .names import SEVERITIES
 
 FORMAT, VERSION = "prime-dali-results", 1
-_HEADINGS = {
-    "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "imagenet-c": "ImageNet-C",
-    "imagenet-c-bar": "ImageNet-C-bar", "imagenet-r": "ImageNet-R", "stylized": "Stylized ImageNet",
+HEADINGS = {
+    "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "cifar-p": "CIFAR-P",
+    "imagenet-c": "ImageNet-C", "imagenet-c-bar": "ImageNet-C-bar", "imagenet-3dcc": "ImageNet-3DCC",
+    "imagenet-r": "ImageNet-R", "imagenet-a": "ImageNet-A", "imagenet-sketch": "ImageNet-Sketch",
+    "imagenet-v2": "ImageNetV2", "imagenet-v2-threshold": "ImageNetV2 (threshold 0.7)",
+    "imagenet-v2-top": "ImageNetV2 (top images)", "stylized": "Stylized ImageNet", "imagenet-p": "ImageNet-P",
 }  # fmt: skip
+"""What tables and help call each set."""
+
+_OF_PAPER = ("cifar-c", "imagenet-c")  # the benchmarks of the paper's fifteen corruptions, which have an mCE
+
+Set = image_sets.ImageSet | benchmarks.Corrupted | sequences.Perturbed
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Rule:
 def collect(
     classifier: networks.Classifier,
     dataset: str | None,
-    sets: Mapping[str, image_sets.ImageSet | benchmarks.Corrupted],
+    sets: Mapping[str, Set],
     counts: scores.Counts,
     rules: Mapping[str, Rule],
     settings: Mapping[str, Any],
@@ -90,13 +98,16 @@ def versions() -> dict[str, str]:
 
 
 def _set(what: Any, counts: Any, rule: Rule | None) -> dict[str, Any]:
+    if isinstance(what, sequences.Perturbed):
+        return report_parts.stability(what, counts)
     if rule is None:
         out = {"images": counts.images, "correct": counts.correct, "accuracy": counts.accuracy}
+        out |= report_parts.calibration(counts)
         out["missing"] = list(what.lacking)
         return out | ({"masked_to_classes": len(np.unique(what.labels))} if what.masked else {})
     accuracies = {c: {s: count.accuracy for s, count in row.items()} for c, row in counts.items()}
     given = {"corruptions": what.counted, "partial": bool(rule.missing)}
-    return {
+    return report_parts.calibrations(counts, **given) | {
         "folder": str(what.folder), "regenerated": what.manifest is not None, "manifest": what.manifest,
         "counted": list(what.counted), "missing": list(rule.missing),
         "images": {c: {s: count.images for s, count in row.items()} for c, row in counts.items()},
@@ -152,15 +163,27 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
 def _csv(results: Mapping[str, Any]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["set", "regenerated", "corruption", "severity", "images", "correct", "accuracy"])
+    writer.writerow(["set", "regenerated", "corruption", "severity", "images", "correct", "accuracy",
+                     "ece", "rms_calibration_error", "flip_rate", "top5_distance"])  # fmt: skip
     for name, content in results["sets"].items():
+        if "stability" in content:
+            for perturbation, found in content["stability"].items():
+                images = found["sequences"] * found["frames"]
+                moved = [found["flip_rate"], found["top5_distance"]]
+                writer.writerow([name, False, perturbation, "", images, "", "", "", "", *moved])
+            continue
+        errors = content.get("calibration", {})
         if "scores" not in content:
-            writer.writerow([name, False, "", "", content["images"], content["correct"], content["accuracy"]])
+            numbers = [content["images"], content["correct"], content["accuracy"]]
+            writer.writerow([name, False, "", "", *numbers, errors.get("ece"), errors.get("rms"), "", ""])
             continue
         for corruption, row in content["accuracy"].items():
             for severity, accuracy in row.items():
-                numbers = (content[what][corruption][severity] for what in ("images", "correct"))
-                writer.writerow([name, content["regenerated"], corruption, severity, *numbers, accuracy])
+                numbers = [content[what][corruption][severity] for what in ("images", "correct")]
+                calibrated = [errors[kind][corruption][severity] if errors else "" for kind in ("ece", "rms")]
+                writer.writerow([
+                    name, content["regenerated"], corruption, severity, *numbers, accuracy, *calibrated, "", "",
+                ])  # fmt: skip
     return out.getvalue()
 
 
@@ -182,12 +205,14 @@ def markdown(results: Mapping[str, Any]) -> str:
             f"drawn separately for each with seed {given['seed']}"
         )
     for name, content in results["sets"].items():
-        if "scores" not in content:
-            lines.append(f"- {_HEADINGS[name]}: {content['images']:,} images")
+        if "stability" in content:
+            lines += [f"- {HEADINGS[name]}: {fact}" for fact in report_parts.facts(content, dataset)]
+        elif "scores" not in content:
+            lines.append(f"- {HEADINGS[name]}: {content['images']:,} images")
         if content.get("masked_to_classes"):
-            lines.append(f"- {_HEADINGS[name]}: only its {content['masked_to_classes']} classes can be predicted")
+            lines.append(f"- {HEADINGS[name]}: only its {content['masked_to_classes']} classes can be predicted")
         if content.get("missing"):
-            lines.append(f"- {_HEADINGS[name]}: PARTIAL, means over the rest; missing: {'; '.join(content['missing'])}")
+            lines.append(f"- {HEADINGS[name]}: PARTIAL, means over the rest; missing: {'; '.join(content['missing'])}")
         if "scores" in content:
             made = "" if content["regenerated"] else "; as found, without a manifest.json"
             sizes = {images for row in content["images"].values() for images in row.values()}
@@ -198,6 +223,12 @@ def markdown(results: Mapping[str, Any]) -> str:
         lines.append(f'- "reported": {reported.SOURCE}, {row.network}; not measured')
     lines += [f"- {row.method}, reported: {row.note}" for row in reported.of(dataset) if row.note]
     lines += ["", "## Accuracy, %", "", _summary(results), ""]
+    if cells := report_parts.calibration_rows({_heading(n, c): c for n, c in results["sets"].items()}):
+        lines += ["## Calibration error, %", "", table(*cells), ""]
+    for name, content in results["sets"].items():
+        if "stability" in content:
+            rows = report_parts.stability_rows(content, dataset)
+            lines += [f"## {HEADINGS[name]}, by perturbation", "", table(*rows), ""]
     for name, content in results["sets"].items():
         if "scores" in content:
             lines += _tables(name, content, dataset)
@@ -209,15 +240,20 @@ def _summary(results: Mapping[str, Any]) -> str:
     given = results["settings"]["bn_adapt"]
     header, measured, keys = [""], ["measured, adapted" if given else "measured"], []
     for name, content in sets.items():
+        if "stability" in content:
+            header.append(f"{HEADINGS[name]} mFR, normalization {content['normalisation']}")
+            measured.append("-" if content["mfr"] is None else f"{content['mfr']:.2f}")
+            keys.append(name)
+            continue
         if "scores" not in content:
-            header.append(_HEADINGS[name])
+            header.append(HEADINGS[name])
             measured.append(_percent(content["accuracy"]))
             keys.append(name)
             continue
         header.append(f"{_heading(name, content)} mean")
         measured.append(_percent(content["scores"]["corruption_accuracy"]))
         keys.append(name)
-        if not name.endswith("c-bar"):
+        if name in _OF_PAPER:
             header.append(f"mCE, normalization {content['scores']['normalisation']}")
             mce = content["scores"]["mce"]
             measured.append("-" if mce is None else f"{mce:.2f}")
@@ -243,23 +279,26 @@ def _summary(results: Mapping[str, Any]) -> str:
 def _tables(name: str, content: Mapping[str, Any], dataset: str | None) -> list[str]:
     heading, found = _heading(name, content), content["scores"]
     rows = _reported_on(name, dataset)
-    header = ["corruption", *map(str, SEVERITIES), "mean", "error", *(f"{method}, reported" for method in rows)]
+    errors = report_parts.ece_by_corruption(content)
+    ece = ["ECE"] if errors else []
+    header = ["corruption", *map(str, SEVERITIES), "mean", "error", *ece, *(f"{method}, reported" for method in rows)]
     cells = []
     for corruption, mean in found["by_corruption"].items():
         accuracies = content["accuracy"][corruption]
         cells.append([
             corruption if corruption in content["counted"] else f"{corruption} (not counted)",
             *(_percent(accuracies.get(s)) for s in SEVERITIES), _percent(mean), _percent(1 - mean),
-            *(_reported(row.get(corruption)) for row, _ in rows.values()),
+            *(_percent(errors[corruption]) for _ in ece), *(_reported(row.get(corruption)) for row, _ in rows.values()),
         ])  # fmt: skip
     mean = found["corruption_accuracy"]
     cells.append([
         "mean", *(_percent(found["by_severity"].get(s)) for s in SEVERITIES), _percent(mean), _percent(1 - mean),
+        *(_percent(report_parts.mean_calibration(content, "ece")) for _ in ece),
         *(_reported(average) for _, average in rows.values()),
     ])  # fmt: skip
     out = [f"## {heading}, by corruption and severity, %", "", table(header, cells), ""]
     severities = [["measured", *(_percent(found["by_severity"].get(s)) for s in SEVERITIES)]]
-    if not name.endswith("c-bar"):
+    if name in _OF_PAPER:
         severities += [[f"{row.method}, reported", *(_reported(row.severities[s]) for s in SEVERITIES)]
                        for row in reported.of(dataset)]  # fmt: skip
     out += [f"## {heading}, by severity, %", "", table(["", *map(str, SEVERITIES)], severities), ""]
@@ -273,7 +312,7 @@ def _reported_on(name: str, dataset: str | None) -> dict[str, tuple[Mapping[str,
     """The paper's numbers on this benchmark: by method, the accuracy by corruption, and the mean."""
     if name.endswith("c-bar"):
         return {row.method: (row.c_bar, row.c_bar_mean) for row in reported.of(dataset) if row.c_bar}
-    return {row.method: (row.corruptions, row.mean) for row in reported.of(dataset)}
+    return {row.method: (row.corruptions, row.mean) for row in reported.of(dataset) if name in _OF_PAPER}
 
 
 def _draw(results: Mapping[str, Any], name: str, path: Path) -> None:
@@ -297,7 +336,7 @@ def _draw(results: Mapping[str, Any], name: str, path: Path) -> None:
 
 def _heading(name: str, content: Mapping[str, Any]) -> str:
     """The name of the set; every number from a regenerated set must be labeled as such."""
-    return _HEADINGS[name] + (" (regenerated)" if content["regenerated"] else "")
+    return HEADINGS[name] + (" (regenerated)" if content.get("regenerated") else "")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

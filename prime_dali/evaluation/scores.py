@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from .. import _arguments
+from .calibration import Calibration
 from .names import CORRUPTIONS, GROUPS, SEVERITIES
 
 
@@ -15,6 +17,8 @@ class Count:
 
     correct: int
     images: int
+    calibration: Calibration | None = field(default=None, compare=False)
+    """None: not measured."""
 
     @property
     def accuracy(self) -> float:
@@ -22,8 +26,39 @@ class Count:
         return self.correct / self.images
 
 
-Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]]"]
-"""By name of the set; for a corruption benchmark by corruption and severity."""
+@dataclass(frozen=True)
+class Stability:
+    """How a network's answers change within the sequences of a perturbation (:mod:`.stability`)."""
+
+    sequences: int
+    frames: int
+    """Of each sequence."""
+    flip_rate: float
+    """In [0, 1]: :func:`.stability.flip_rates`, mean over sequences."""
+    top5_distance: float
+    """:func:`.stability.top5_distances`, mean over sequences."""
+
+
+Counts = Mapping[str, "Count | Mapping[str, Mapping[int, Count]] | Mapping[str, Mapping[int, Stability]]"]
+"""By name of the set; for a corruption benchmark by corruption and severity, for sequences by perturbation and 0."""
+
+
+def as_plain(found: Count | Stability) -> dict[str, Any]:
+    """The content for a JSON file."""
+    return asdict(found)
+
+
+def from_plain(content: Mapping[str, Any]) -> Count | Stability:
+    """The inverse of :func:`as_plain`, exactly.
+
+    Raises:
+        TypeError: A field is missing, or unknown.
+    """
+    if "flip_rate" in content:
+        return Stability(**content)
+    errors = content.get("calibration")
+    return Count(**{**content, "calibration": None if errors is None else Calibration(**errors)})
+
 
 Accuracies = Mapping[str, Mapping[int, float]]
 """Accuracy in [0, 1] by corruption and severity."""

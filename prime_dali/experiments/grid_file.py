@@ -13,10 +13,11 @@ from typing import Any
 
 from .. import _arguments
 from .._states import Kind
+from ..evaluation.names import CIFAR_SETS, IMAGENET_SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
 
-SETS = ("cifar-c", "cifar-c-bar", "imagenet-c", "imagenet-c-bar", "imagenet-r", "stylized")
+SETS = (*CIFAR_SETS, *IMAGENET_SETS)
 EVALUATION = (
     "clean", *SETS, "subset", "partial", "normalize", "reference", "bn-adapt", "seed", "batch", "device", "workers",
     "loader",

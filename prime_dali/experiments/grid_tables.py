@@ -16,15 +16,16 @@ from typing import Any
 
 from .. import __version__
 from .._files import write_texts
-from ..evaluation import report, reported
+from ..evaluation import report, report_parts, reported
 from ..evaluation.names import GROUPS
 from . import grid_file
 from .grid_file import Grid, Run
 
-BAR = "C-bar"
+BAR, ECE = "C-bar", "ECE"
 COLUMNS = ("clean", "corrupted", *GROUPS)
 """Accuracies, in percent: on the clean test set, the mean over the benchmark, and over the corruptions of a group.
-:data:`BAR`: the mean over the other benchmark, if it was evaluated."""
+:data:`BAR`: the mean over the other benchmark, if it was evaluated. :data:`ECE`: the mean calibration error on the
+corruptions, if it was measured."""
 
 PUBLISHED = {
     "cifar10": (125.306918046875, 122.950394140625, 113.86538318359375),
@@ -104,6 +105,8 @@ def _numbers(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not done:
         return {}
     every = [scores(content["results"]) for content in done]
+    if not all(ECE in numbers for numbers in every):  # some are of a version that did not measure it
+        every = [{key: number for key, number in numbers.items() if key != ECE} for numbers in every]
     means, spread = mean_and_spread(every)
     minutes = statistics.fmean(content["seconds"] for content in done) / 60
     return {"scores": means, "spread": spread, "runs": len(done), "minutes": minutes, "finished": done}
@@ -126,6 +129,8 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
     if found:
         out["corrupted"] = 100 * found["scores"]["corruption_accuracy"]
         out |= {group: 100 * accuracy for group, accuracy in found["scores"]["by_group"].items()}
+        ece = report_parts.mean_calibration(found, "ece")
+        out |= {} if ece is None else {ECE: 100 * ece}
     bar = sets.get("cifar-c-bar") or sets.get("imagenet-c-bar")
     return out | ({BAR: 100 * bar["scores"]["corruption_accuracy"]} if bar else {})
 
@@ -191,7 +196,7 @@ def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
 def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
     """The table, accuracies in percent, as Markdown that is also readable in a terminal."""
     regenerated = any(_benchmark(one)["regenerated"] for row in table for one in row.results)
-    columns = [*COLUMNS, *([BAR] if any(BAR in row.scores for row in table) else [])]
+    columns = [*COLUMNS, *_present(table, BAR, ECE)]
     names = [f"corrupted{' (regenerated)' if regenerated else ''}" if c == "corrupted" else c for c in columns]
     header = ["run", *names, "minutes"]
     cells = []
@@ -209,6 +214,11 @@ def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
             "",
         ]
     )
+
+
+def _present(table: Sequence[Row], *columns: str) -> list[str]:
+    """Those of these columns that a row has a number for."""
+    return [column for column in columns if any(column in row.scores for row in table)]
 
 
 def label(row: Row) -> str:
@@ -237,7 +247,7 @@ def write(folder: Path, name: str, notes: Sequence[str], table: Sequence[Row], t
 def _csv(table: Sequence[Row]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    columns = [*COLUMNS, BAR]
+    columns = [*COLUMNS, BAR, *_present(table, ECE)]
     spreads = [f"{column} standard deviation" for column in columns]
     writer.writerow(["run", "dataset", "source", "state", "seeds", *columns, "minutes", *spreads])
     for row in table:
