@@ -120,7 +120,9 @@ def test_soft_labels_and_smoothing() -> None:
     one, other = (torch.nn.functional.one_hot(y, 7).double() for y in (labels, others))
     assert jsd_loss(logits, one).item() == pytest.approx(jsd_loss(logits, labels).item(), rel=1e-14)
     mixed = jsd_loss(logits, 0.3 * one + 0.7 * other).item()
-    assert mixed == pytest.approx(0.3 * jsd_loss(logits, labels).item() + 0.7 * jsd_loss(logits, others).item(), rel=1e-12)
+    assert mixed == pytest.approx(
+        0.3 * jsd_loss(logits, labels).item() + 0.7 * jsd_loss(logits, others).item(), rel=1e-12
+    )
     uniform = torch.full((5, 7), 1 / 7, dtype=torch.float64)
     smooth = jsd_loss(logits, 0.9 * one + 0.1 * uniform).item()
     for given in (labels, one):

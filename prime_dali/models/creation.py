@@ -98,11 +98,11 @@ def torchvision_names() -> list[str]:
     return torchvision.models.list_models(module=torchvision.models)
 
 
-def timm(part: str) -> Any:
-    """A subpackage of timm, such as ``"models"``; raises an ImportError that says how to install it."""
+def timm(part: str = "") -> Any:
+    """The package timm, or a part of it, such as ``"optim"``; raises an ImportError that says how to install it."""
     if importlib.util.find_spec("timm") is None:
         raise ImportError(f"timm: expected for this run, got no such package; {_extras.install('train')}")
-    return importlib.import_module(f"timm.{part}")
+    return importlib.import_module(f"timm.{part}" if part else "timm")
 
 
 def timm_model(name: str, argument: str, **options: Any) -> nn.Module:
@@ -121,7 +121,7 @@ def timm_model(name: str, argument: str, **options: Any) -> nn.Module:
     asked = name.startswith("timm:")
     if not asked and importlib.util.find_spec("timm") is None:
         raise ValueError(nearest(argument, name, torchvision_names()))
-    library = timm("models")
+    library = timm()
     if not library.is_model(plain):
         known = library.list_models()
         raise ValueError(nearest(argument, plain, known if asked else [*torchvision_names(), *known]))
