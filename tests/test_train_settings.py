@@ -54,8 +54,9 @@ def test_recipes_of_today() -> None:
         )
         made.add((c.network, c.size, c.drop_path))
     for name, size, drop_path in made:
-        with torch.device("meta"):
-            assert networks.create(name, 10, drop_path=drop_path)(torch.zeros(1, 3, size, size)).shape == (1, 10)
+        if ":img_size" in name or ":patch_size" in name:  # the others are published networks
+            network = networks.create(name, 10, drop_path=drop_path).eval()
+            assert network(torch.zeros(1, 3, size, size)).shape == (1, 10)
     assert TrainConfig(schedule="cosine", warmup=0.0).warmup == 0
 
 
