@@ -136,25 +136,50 @@ def shown(value: Any) -> str:
 
 
 def settings() -> str:
+    """All settings, with the values of the recipes of residual networks."""
+    return table_of_settings([recipe for recipe in recipes() if "-" not in recipe], everything=True)
+
+
+def settings_of_transformers() -> str:
+    """The settings in which the others differ from them; those of CIFAR-100 are those of CIFAR-10."""
+    own = recipes()
+    for kind in ("vit", "convnext"):
+        assert own[f"cifar100-{kind}"] == dataclasses.replace(own[f"cifar10-{kind}"], recipe=f"cifar100-{kind}")
+    return table_of_settings([recipe for recipe in own if "-" in recipe and "100" not in recipe], everything=False)
+
+
+def recipes() -> dict[str, Any]:
     from prime_dali.training.config import RECIPES, TrainConfig, defaults
 
+    return {recipe: TrainConfig(**defaults(recipe, "prime")) for recipe in RECIPES}
+
+
+def table_of_settings(columns: list[str], *, everything: bool) -> str:
+    from prime_dali.training.config import TrainConfig
+
     types = typing.get_type_hints(TrainConfig, include_extras=True)
-    columns = {recipe: TrainConfig(**defaults(recipe, "prime")) for recipe in RECIPES}
+    configs = recipes()
     rows = []
     for field in dataclasses.fields(TrainConfig):
         if field.name in ("recipe", "data", "out"):
             continue
         kind, about = typing.get_args(types[field.name])
         choices = f" ({', '.join(typing.get_args(kind))})" if typing.get_origin(kind) is typing.Literal else ""
-        values = [shown(getattr(config, field.name)) for config in columns.values()]
-        option = f"`--{field.name.replace('_', '-')}`"
-        rows.append([option, about + choices, *(values if len(set(values)) > 1 else [values[0], *["="] * 3])])
-    return table(["setting", "what it is", *columns], rows)
+        values = [shown(getattr(configs[recipe], field.name)) for recipe in columns]
+        known = [shown(getattr(configs[recipe.partition("-")[0]], field.name)) for recipe in columns]
+        name = f"`--{field.name.replace('_', '-')}`"
+        if everything:
+            cells = values if len(set(values)) > 1 else [values[0], *["="] * (len(columns) - 1)]
+            rows.append([name, about + choices, *cells])
+        elif values != known:
+            rows.append([name, *values])
+    return table([*(["setting", "what it is"] if everything else ["setting"]), *columns], rows)
 
 
-def test_settings_of_training_are_those_of_the_code() -> None:
+@pytest.mark.parametrize("made", [settings, settings_of_transformers])
+def test_settings_of_training_are_those_of_the_code(made: Any) -> None:
     pytest.importorskip("torchvision", reason="recipes need torchvision")
-    expected = settings()
+    expected = made()
     assert expected in (ROOT / "docs/training.md").read_text(), expected
 
 

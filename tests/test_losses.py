@@ -113,6 +113,24 @@ def test_equals_timm() -> None:
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-12)
 
 
+def test_soft_labels_and_smoothing() -> None:
+    """Both are linear in the label: a mixed label has the mixed loss, smoothing mixes with the uniform label."""
+    logits, labels = random_batch(5, 7)
+    others = labels.roll(1)
+    one, other = (torch.nn.functional.one_hot(y, 7).double() for y in (labels, others))
+    assert jsd_loss(logits, one).item() == pytest.approx(jsd_loss(logits, labels).item(), rel=1e-14)
+    mixed = jsd_loss(logits, 0.3 * one + 0.7 * other).item()
+    assert mixed == pytest.approx(
+        0.3 * jsd_loss(logits, labels).item() + 0.7 * jsd_loss(logits, others).item(), rel=1e-12
+    )
+    uniform = torch.full((5, 7), 1 / 7, dtype=torch.float64)
+    smooth = jsd_loss(logits, 0.9 * one + 0.1 * uniform).item()
+    for given in (labels, one):
+        assert jsd_loss(logits, given, label_smoothing=0.1).item() == pytest.approx(smooth, rel=1e-12)
+    timm = pytest.importorskip("timm.loss", reason="timm is not installed")
+    assert timm.JsdCrossEntropy(smoothing=0.1, alpha=12)(logits, labels).item() == pytest.approx(smooth, rel=1e-12)
+
+
 def test_compiles() -> None:
     logits, labels = random_batch(dtype=torch.bfloat16)
     compiled = torch.compile(jsd_loss, fullgraph=True)
@@ -131,11 +149,14 @@ LOGITS, LABELS = torch.zeros(6, 5), torch.zeros(2, dtype=torch.int64)
     ((LOGITS.numpy(), LABELS), TypeError, r"logits: expected a torch.Tensor, got ndarray"),
     ((LOGITS.long(), LABELS), TypeError, r"logits: expected a floating dtype, got torch.int64"),
     ((LOGITS, [0, 1]), TypeError, r"labels: expected a torch.Tensor, got list"),
-    ((LOGITS, LABELS.int()), TypeError, r"labels: expected int64 \[N\], got torch.int32 \[2\]"),
-    ((LOGITS, LABELS[:, None]), ValueError, r"labels: expected \[N\] of at least one image, got \[2, 1\]"),
-    ((LOGITS[:0], LABELS[:0]), ValueError, r"labels: expected \[N\] of at least one image, got \[0\]"),
+    ((LOGITS, LABELS.int()), TypeError, r"labels: expected int64 \[N\], or soft .*, got torch.int32 \[2\]"),
+    ((LOGITS, LABELS[:, None]), ValueError, r"labels: expected int64 \[N\], or .*, got torch.int64 \[2, 1\]"),
+    ((LOGITS[:0], LABELS[:0]), ValueError, r"labels: expected those of at least one image, got \[0\]"),
     ((LOGITS[:2], LABELS), ValueError, r"logits: expected \[6, C\], three views of 2 images, got \[2, 5\]"),
     ((LOGITS.view(3, 2, 5), LABELS), ValueError, r"logits: expected \[6, C\], three views of 2 images, got \[3, 2, 5\]"),
+    ((LOGITS, LABELS.float()), ValueError, r"labels: expected .* soft labels, floating \[N, C\], got torch.float32 \[2\]"),
+    ((LOGITS, torch.zeros(2, 4)), ValueError, r"labels: expected one number for each of 5 logits, got \[2, 4\]"),
+    ((LOGITS, LABELS, 12.0, 1.5), ValueError, r"label_smoothing: expected 0 to 1, got 1.5"),
     ((LOGITS, LABELS, -1.0), ValueError, r"weight: expected a finite number >= 0, got -1.0"),
 ])  # fmt: skip
 def test_bad_input(arguments: tuple, error: type[Exception], message: str) -> None:

@@ -54,12 +54,40 @@ def test_timm() -> None:
         assert networks.create(name, 5).eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 5)
 
 
+def test_options_of_timm_are_in_the_name_and_in_the_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("timm", reason="timm is not installed")
+    name = "timm:vit_tiny_patch16_224:img_size=16,patch_size=8,depth=1,drop_rate=0.0"
+    network = networks.create(name, 3, drop_path=0.5).eval()
+    assert network(torch.zeros(1, 3, 16, 16)).shape == (1, 3)
+    assert len(network.blocks) == 1
+    made = networks.Classifier(network, name, 3, size=16, resize=None)
+    read = networks.load(save(networks.checkpoint(made), tmp_path / "last.pt"))
+    assert read.name == name
+    images = torch.randn(2, 3, 16, 16)
+    assert torch.equal(read.network(images), network(images))
+    content = networks.checkpoint(made, ema=[1])
+    with pytest.raises(ValueError, match=re.escape("(ema: expected a mapping, got list)")):
+        networks.load(save(content, tmp_path / "damaged.pt"))
+
+
+def test_stochastic_depth() -> None:
+    rates = {module.p for module in networks.create("convnext_tiny", 3, drop_path=0.5).modules()
+             if isinstance(module, torchvision.ops.StochasticDepth)}  # fmt: skip
+    assert max(rates) == 0.5
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (("resnet81", 10), "got 'resnet81'; did you mean 'resnet"),
     (("timm:resnet18x", 10), "got 'resnet18x'; did you mean"),
     (("resnet18", 0), "num_classes: expected 1 to 1000000, got 0"),
     (("resnet18", 10, "cifr"), "stem: expected one of 'imagenet', 'cifar', got 'cifr'; did you mean 'cifar'?"),
     (("squeezenet1_1", 10, "cifar"), "stem: expected 'imagenet' for squeezenet1_1"),
+    (("resnet18", 10, "imagenet", 1.5), "drop_path: expected 0 to 1, got 1.5"),
+    (("swin_t", 10, "imagenet", 0.5), "drop_path: expected 0 for swin_t, which takes no rate of stochastic depth, got 0.5"),
+    (("timm:vgg11", 10, "imagenet", 0.5), "drop_path: expected 0 for timm:vgg11, which takes no rate"),
+    (("timm:vgg11:depth=3", 10), "network: expected options of timm's vgg11, got 'depth=3' ("),
+    (("timm:vgg11:depth", 10), "network: expected timm:NAME:OPTION=VALUE,... with numbers, texts in quotes"),
+    (("timm:vgg11:num_classes=3", 10), "network: expected a name without the options that other settings determine, got num_classes"),
     (("fcn_resnet50", 10), "expected a classifier of torchvision or timm, got 'fcn_resnet50'"),
 ])  # fmt: skip
 def test_bad_arguments(arguments: tuple[Any, ...], message: str) -> None:

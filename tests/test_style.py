@@ -15,6 +15,7 @@ MORE = {
     "prime_dali.dali.operator.prime": "the keywords of the operator fn.prime.augment, in whose place it stands",
     "prime_dali.evaluation.distortions.snow": "a row of the published table of severities",
     "prime_dali.evaluation.distortions.spatter": "a row of the published table of severities",
+    "prime_dali.models.networks.load": "what weights of any origin may leave open, and which of a checkpoint's to take",
     "prime_dali.torch_ops._apply_fake": "the operator prime_dali::apply, whose shapes it says",
     "prime_dali.torch_ops.apply_batch": "what prime_dali.apply takes, for its callers",
     "prime_dali.training.augmix.AugMix.__init__": "the keywords of PRIME, in whose place it stands, and its own three",

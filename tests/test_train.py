@@ -76,6 +76,20 @@ def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path)["run"]["step"] == 6
 
 
+def test_bad_pixels_are_the_reason_of_nan(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU PRIME reports them late: the run asks before it calls the loss diverged."""
+    trainer = Trainer(train.read(settings(cifar, tmp_path)), ALONE, lambda line: None)
+    inner = trainer.train_step
+    trainer.train_step = lambda images, labels: inner(images, labels) * float("nan")
+
+    def found() -> None:
+        raise ValueError("images: expected finite values in [0, 1], got nan")
+
+    monkeypatch.setattr("prime_dali.training.trainer.check_pixels", found)
+    with pytest.raises(ValueError, match="images: expected finite values"):
+        trainer.run()
+
+
 def test_bad_data(cifar: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="expected CIFAR-100, as cifar-"):
         run(cifar, tmp_path / "a", "--recipe", "cifar100")
@@ -132,16 +146,14 @@ def test_crops_and_flips(cifar: Path) -> None:
 def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     """torchrun: one log, the same validation result as one process has of the same checkpoint."""
     program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali"]
-    arguments = ["train", *settings(cifar, tmp_path, "--method", "prime", "--epochs", "1")]
-    done = subprocess.run([sys.executable, *program, *arguments], capture_output=True, text=True, check=False)
+    words = settings(cifar, tmp_path, "--method", "prime", "--epochs", "1", "--accumulate", "2", "--mixup", "0.5")
+    done = subprocess.run([sys.executable, *program, "train", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     log = checkpoint.read_log(tmp_path)
     assert [line["step"] for line in log if "loss" in line] == [2, 4, 6]
     [seen] = [line for line in log if "accuracy" in line]
     assert seen["images"] == TEST
-    alone = Trainer(
-        train.read(settings(cifar, tmp_path, "--method", "prime", "--epochs", "1")), ALONE, lambda line: None
-    )
+    alone = Trainer(train.read(words), ALONE, lambda line: None)
     alone._log = checkpoint.Log(tmp_path, alone.step)
     assert alone._validate() == seen["accuracy"]
 

@@ -57,7 +57,9 @@ def losses(folder: Path) -> list[tuple[int, float]]:
     return [(line["step"], line["loss"]) for line in checkpoint.read_log(folder) if "loss" in line]
 
 
-@pytest.mark.parametrize("method", ["standard", "prime --jsd", "augmix --jsd"])
+@pytest.mark.parametrize("method", [
+    "standard", "prime --jsd", "augmix --jsd --mixup 1", "prime --mixup 1 --cutmix 1 --mix-order before --sizes 24 32",
+])  # fmt: skip
 def test_continues_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, method: str) -> None:
     arguments = ["--method", *method.split()]
     whole = start(data, tmp_path / "whole", *arguments)
@@ -81,6 +83,56 @@ def test_the_network_sees_what_the_pipeline_is_told(data: Path, tmp_path: Path) 
     plain, same = next(start(data, tmp_path, "--method", "standard").data.batches(0))
     assert torch.equal(labels, same)
     torch.testing.assert_close(images[:6], plain, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("order", ["after", "before"])
+def test_mixing_before_and_after(data: Path, tmp_path: Path, order: str) -> None:
+    """Without strength PRIME changes nothing, and normalization commutes with mixing: both orders are mixed images."""
+    plain, labels = next(start(data, tmp_path, "--method", "standard").data.batches(0))
+    words = ["--jsd", "--alpha", "0", "--mixup", "1", "--mix-order", order]
+    images, soft = next(start(data, tmp_path, *words).data.batches(0))
+    differs = int((labels != labels.roll(1)).nonzero()[0])
+    weight = soft[differs, labels[differs]].item()
+    one_hot = torch.nn.functional.one_hot(labels, 3).float()
+    torch.testing.assert_close(soft, weight * one_hot + (1 - weight) * one_hot.roll(1, 0))
+    for view in images.chunk(3):
+        torch.testing.assert_close(view, weight * plain + (1 - weight) * plain.roll(1, 0), atol=4e-5, rtol=0)
+
+
+def test_sizes_change_in_the_middle_of_what_is_read(data: Path, tmp_path: Path) -> None:
+    """The same images in the same order as without sizes; each epoch of a trial has its size."""
+    words = ["--method", "standard", "--epochs", "3", "--limit-steps", "2"]
+    batches = start(data, tmp_path, *words, "--sizes", "24", "32", "40").data.batches(0)
+    fixed = start(data, tmp_path, *words).data.batches(0)
+    for side in (24, 24, 32, 32, 40, 40):
+        (images, labels), (same, expected) = next(batches), next(fixed)
+        assert images.shape == (6, 3, side, side)
+        assert torch.equal(labels, expected)
+        if side == 32:
+            assert torch.equal(images, same)
+
+
+def test_tiny_imagenet(tmp_path: Path, photo: np.ndarray) -> None:
+    """200 class folders, images below them as in the published archive; the recipe trains."""
+    for part in ("train", "val"):
+        for i in range(200):
+            folder = tmp_path / "data" / part / f"n{i:08d}" / ("images" if part == "train" else "")
+            folder.mkdir(parents=True)
+            Image.fromarray(photo[i : i + 64, i : i + 64]).save(folder / "0.JPEG")
+    words = ["--recipe=tinyimagenet", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    config = train.read(
+        [*words, *(word for word in SMALL if word.split("=")[0] in ("--network", "--device", "--no-compile"))]
+    )
+    assert (config.size, config.resize, config.jsd, config.stem) == (64, 64, True, "cifar")
+    trainer = start(tmp_path / "data", tmp_path / "out", "--recipe=tinyimagenet", "--size=64", "--resize=64",
+                    "--stem=imagenet", "--limit-steps=2", "--batch=4", "--epochs=1", "--warmup=0.6")  # fmt: skip
+    assert trainer.run().finished
+    assert len(trainer.classifier.classes) == 200
+    (tmp_path / "data" / "train" / "n00000007").rename(tmp_path / "away")
+    with pytest.raises(ValueError, match="train: expected the 200 classes of Tiny ImageNet, got 199"):
+        start(tmp_path / "data", tmp_path / "new", "--recipe=tinyimagenet")
+    with pytest.raises(FileNotFoundError, match=r"Tiny ImageNet comes from cs231n.stanford.edu"):
+        start(tmp_path / "nowhere", tmp_path / "new", "--recipe=tinyimagenet")
 
 
 def test_deepaugment_is_a_concatenation(data: Path, tmp_path: Path, photo: np.ndarray) -> None:

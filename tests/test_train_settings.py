@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import typing
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 
+from prime_dali.models import networks
 from prime_dali.training import train
-from prime_dali.training.config import TrainConfig, defaults
+from prime_dali.training.config import NAMES, RECIPES, TrainConfig, defaults, differences
 
 
 def test_recipes_are_those_of_the_paper() -> None:
@@ -25,6 +28,44 @@ def test_recipes_are_those_of_the_paper() -> None:
         assert (c.method, c.epochs, c.momentum, c.seed) == ("prime", 100, (0.85, 0.95), 1)
     assert c.weights == "torchvision:resnet50:IMAGENET1K_V1"
     assert not TrainConfig(**defaults("cifar10", "standard")).jsd
+
+
+def test_recipes_of_today() -> None:
+    """Every one is complete, without JSD unless it is asked for, and its network can be made."""
+    pytest.importorskip("timm", reason="timm is not installed")
+    assert typing.get_args(NAMES) == tuple(RECIPES)
+    made = set()
+    for recipe in [name for name in RECIPES if "-" in name]:
+        c = train.read(["--recipe", recipe, "--data", "d", "--out", "o"])
+        assert (c.optimizer, c.schedule, c.jsd, c.mixup, c.cutmix, c.label_smoothing) == (
+            "adamw",
+            "cosine",
+            False,
+            0.8,
+            1,
+            0.1,
+        )
+        assert c.ema_decay > 0
+        assert c.dataset == recipe.partition("-")[0]
+        assert c.size == {"c": 32, "t": 64, "i": 224}[recipe[0]]
+        assert train.read(["--recipe", recipe, "--data", "d", "--out", "o", "--jsd", "--sizes", "16", "24"]).sizes == (
+            16,
+            24,
+        )
+        made.add((c.network, c.size, c.drop_path))
+    for name, size, drop_path in made:
+        if ":img_size" in name or ":patch_size" in name:  # the others are published networks
+            network = networks.create(name, 10, drop_path=drop_path).eval()
+            assert network(torch.zeros(1, 3, size, size)).shape == (1, 10)
+    assert TrainConfig(schedule="cosine", warmup=0.0).warmup == 0
+
+
+def test_a_run_of_an_earlier_version_resumes() -> None:
+    """It lacks the settings that it did not have; what it did is their default."""
+    new = TrainConfig().plain()
+    old = {name: value for name, value in new.items() if name not in ("optimizer", "ema_decay", "sizes")}
+    assert differences(old, new) == []
+    assert differences(old, {**new, "ema_decay": 0.9}) == ["ema_decay: 0.0, now 0.9"]
 
 
 def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None:
@@ -71,6 +112,18 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"deepaugment": ("a", "b")}, "deepaugment: expected the folders EDSR and CAE, with an ImageNet recipe"),
     ({"primitives": ("blur",)}, "primitives: .*'blur'"),
     ({"lr": -1.0}, "lr: expected a finite number >= 0"),
+    ({"ema_decay": 1.0}, "ema_decay: expected at least 0 and less than 1, got 1.0"),
+    ({"label_smoothing": 1.0}, "label_smoothing: expected at least 0 and less than 1"),
+    ({"layer_decay": 0.0}, "layer_decay: expected more than 0 and at most 1, got 0.0"),
+    ({"mixup": -1.0}, "mixup: expected a finite number >= 0"),
+    ({"accumulate": 3}, "accumulate: expected a divisor of batch, 128, so that all parts are equal, got 3"),
+    ({"mix_order": "before"}, "mix_order: expected mixup or cutmix, and .* got neither mixup nor cutmix"),
+    ({"mix_order": "before", "cutmix": 1.0, "method": "standard"}, "mix_order: .* with before, got method standard"),
+    ({"sizes": (4,)}, "sizes: expected 8 to 4096, got 4"),
+    ({"sizes": (24, 28, 32), "epochs": 2}, "sizes: expected at most 2 .*, got 3"),
+    ({"sizes": (32,) * 9}, "sizes: expected at most 8 .*, got 9"),
+    ({"crop_area": 0.5}, "crop_area: expected a recipe of image files"),
+    ({"warmup": 0.0}, "warmup: expected a fraction"),
 ])  # fmt: skip
 def test_bad_settings(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -131,8 +131,7 @@ def _split(path: str, split: str) -> str | list[str]:
     raise FileNotFoundError(
         f"{shown(os.path.join(path, split))}: expected one folder of images per class here, as in "
         "train/n01440764/*.JPEG and val/n01440764/*.JPEG, or shards in this folder or with such a name "
-        f"({names}, as in train-0000.tar), found neither; ImageNet comes from image-net.org (ILSVRC2012, after "
-        "registration), and its validation images have to be sorted into class folders"
+        f"({names}, as in train-0000.tar), found neither"
     )
 
 

@@ -11,6 +11,7 @@ from ..random import stream, uniform
 _ATTEMPTS = 10
 _VIEW_ORDER = 2**32 - 1
 _VIEW_PLACE = 2**32 - 2
+_VIEWS_OF_STEPS = {"mixing": 2**32 - 3, "network": 2**32 - 4}  # by purpose; their counters are (rank, step, view)
 _VIEW_ATTEMPTS = 2**32 - 16  # and the four after it: two attempts a view
 
 
@@ -80,3 +81,16 @@ def random_shifts(
     """
     words = stream(seed, index, epoch, _VIEW_PLACE)[:, :2]
     return np.floor(uniform(words) * (2 * padding + 1)).astype(np.int64)
+
+
+def step_seed(purpose: str, seed: int, step: int, rank: int) -> int:
+    """A seed from 0 to 2^63 - 1 for what a library draws in one step, keyed by run, step and process.
+
+    Args:
+        purpose: ``"mixing"`` (mixup and CutMix) or ``"network"`` (stochastic depth, dropout).
+        seed: The run's seed.
+        step: From 0, below 2^32.
+        rank: Number of the process.
+    """
+    words = stream(seed, rank, step, _VIEWS_OF_STEPS[purpose])
+    return int(words[0]) << 31 | int(words[1]) >> 1

@@ -172,6 +172,8 @@ def parser() -> _command.Parser:
     network.add_argument("--num-classes", type=int, metavar="N")
     network.add_argument("--stem", choices=networks.STEMS, help="stem of a ResNet; default: that of the weights")
     network.add_argument("--size", type=int, help="side of the images in pixels; default: 32 with stem cifar, else 224")
+    add("--raw", action="store_true", help="of a checkpoint with averaged weights (EMA), use those of the last step; "
+        "default: the averages")  # fmt: skip
     network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
     network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
     sets = parser.add_argument_group("sets, each a folder")
@@ -208,7 +210,7 @@ def main(argv: list[str]) -> None:
     device = _devices.torch_device(options.device)
     classifier = networks.load(
         options.checkpoint, network=options.network, num_classes=options.num_classes, stem=options.stem,
-        size=options.size, mean=options.mean, std=options.std,
+        size=options.size, mean=options.mean, std=options.std, raw=options.raw,
     )  # fmt: skip
     sets, dataset = _sets(options, classifier)
     rules = _rules(options, sets, dataset)
@@ -241,7 +243,7 @@ def _about(options: argparse.Namespace, classifier: networks.Classifier, device:
     sets = ", ".join(f"{name} ({folder})" for name, folder in _folders(options).items())
     return _progress.facts({
         "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes",
-        "network": f"{classifier.name} from {options.checkpoint}, {parameters:,} parameters",
+        "network": f"{classifier.name} from {classifier.source}, {parameters:,} parameters",
         "device": f"{_devices.name(device)}, {options.workers} workers", "out": options.out or "",
     })  # fmt: skip
 

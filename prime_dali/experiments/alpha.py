@@ -50,7 +50,7 @@ def _number(value: Any) -> Any:
 
 def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
     """A run per strength: those of the file, or two per decade of the paper's range."""
-    low, high, _ = PAPER["ImageNet-100" if base.get("recipe") in ("in100", "imagenet") else "CIFAR-10"]
+    low, high, _ = PAPER["CIFAR-10" if str(base.get("recipe", "cifar10")).startswith("cifar") else "ImageNet-100"]
     decades = round(np.log10(high / low))
     wanted = content.get("alpha", {"from": low, "to": high, "points": _A_DECADE * decades + 1})
     return [Run(f"alpha={alpha:g}", {"alpha": alpha}, x=alpha) for alpha in values(wanted)]

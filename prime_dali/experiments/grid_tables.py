@@ -31,10 +31,13 @@ PUBLISHED = {
     "cifar10": (125.306918046875, 122.950394140625, 113.86538318359375),
     "cifar100": (129.30416560546874, 124.0699626953125, 112.43405005859375),
 }
-"""By recipe, the published training set's means per channel, of 255; they do not depend on the order of the images."""
+"""By data set, the published training images' means per channel, of 255; they do not depend on their order."""
 
-DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "in100": "ImageNet-100", "imagenet": "ImageNet"}
-"""The paper's names, by recipe."""
+DATASETS = {
+    "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "in100": "ImageNet-100", "imagenet": "ImageNet",
+    "tinyimagenet": "Tiny ImageNet",
+}  # fmt: skip
+"""The paper's names, and Tiny ImageNet, by the data set of a recipe."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def rows(grid: Grid, states: Mapping[str, str]) -> list[Row]:
     out = []
     for name in dict.fromkeys(run.row for run in grid.runs):
         runs = [run for run in grid.runs if run.row == name]
-        first, dataset = runs[0], DATASETS[grid.config(runs[0]).recipe]
+        first, dataset = runs[0], DATASETS[grid.config(runs[0]).dataset]
         done = [_finished(grid.out / run.name) for run in runs if states[run.name] == "finished"]
         state = ", ".join(dict.fromkeys(states[run.name] for run in runs))
         if len(runs) > 1:
@@ -144,8 +147,8 @@ def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
     several = f"seeds {' '.join(map(str, seeds))}" if seeds else f"seed {config.seed}"
     out = [
         f"{len(grid.runs)} runs, {len(done)} finished; unless a run says otherwise:"
-        f" {DATASETS[config.recipe]}, {config.network}, {config.method}, {config.epochs} epochs, batch {config.batch}, "
-        f"{'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
+        f" {DATASETS[config.dataset]}, {config.network}, {config.method}, {config.epochs} epochs, "
+        f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
         *([f"a trial: at most {config.limit_steps} steps per epoch"] if config.limit_steps else []),
         *([f"PARTIAL: {len(grid.runs) - len(done)} runs are missing"] if len(done) < len(grid.runs) else []),
         "mean ± standard deviation over seeds" if len(seeds) > 1 else
@@ -176,7 +179,7 @@ def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
 
 def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:
     """Whether the training images were the published ones."""
-    known = PUBLISHED.get(grid.config(Run("base", {})).recipe)
+    known = PUBLISHED.get(grid.config(Run("base", {})).dataset)
     out = []
     for found in {json.dumps(content.get("means")) for content in done} if known else ():
         means = json.loads(found)

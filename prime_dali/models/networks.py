@@ -1,8 +1,7 @@
-"""Networks by name, and classifiers from checkpoints, published weights and plain state dicts."""
+"""Classifiers: networks from checkpoints, published weights and plain state dicts."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +12,12 @@ import torch
 import torchvision
 from torch import nn
 
-from .. import _arguments, _extras
+from .. import _arguments
 from .._states import Kind
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
+from .creation import STEMS as STEMS  # for those who use these networks
+from .creation import create, nearest, timm, timm_model, torchvision_names
 
-STEMS = ("imagenet", "cifar")
 FORMAT, VERSION = "prime-dali", 1
 
 _WRAPPERS = ("state_dict", "model")
@@ -29,6 +29,7 @@ _STATISTICS = {
     "sigma": "std",
 }  # names of the normalization constants in files
 _SHOWN = 3  # keys of each kind that an error lists
+_RAW = " (weights of the last step, not their EMA)"
 
 
 @dataclass(frozen=True)
@@ -55,39 +56,6 @@ class Classifier:
     """Source of the weights."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Other entries of our checkpoints: config, epoch and so on."""
-
-
-def create(network: str, num_classes: int, stem: str = "imagenet") -> nn.Module:
-    """Create a network with random weights.
-
-    Args:
-        network: A torchvision classifier, or ``timm:NAME``; plain names that torchvision does not have are looked up in
-            timm if it is installed.
-        num_classes: Number of logits.
-        stem: ``"imagenet"``: the network as published. ``"cifar"``, for torchvision's ResNets: the first convolution is
-            3 x 3 with stride 1, and there is no max pooling (the paper's ResNet-18 for 32 x 32 images).
-
-    Raises:
-        ValueError: The name (the message has the nearest one), stem or number of classes is invalid.
-        ImportError: ``timm:NAME`` needs timm.
-    """
-    _arguments.integer("num_classes", num_classes, 1, 10**6)
-    if stem not in STEMS:
-        raise ValueError(_arguments.unknown("stem", stem, STEMS))
-    if network in _torchvision_names():
-        made = torchvision.models.get_model(network, weights=None, num_classes=num_classes)
-    else:
-        name = _timm_name(network, "network")
-        made = _timm().create_model(name, pretrained=False, num_classes=num_classes)
-    if stem == "cifar":
-        if not isinstance(made, torchvision.models.ResNet):
-            raise ValueError(
-                f"stem: expected 'imagenet' for {network}, because only torchvision's ResNets have 'cifar'"
-            )
-        made.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
-        nn.init.kaiming_normal_(made.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the other convolutions
-        made.maxpool = nn.Identity()
-    return made
 
 
 _FILE = Kind({}, "a checkpoint or a state dict", "take another file, or a copy of it that is whole")
@@ -127,12 +95,14 @@ def load(
     size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    raw: bool = False,
 ) -> Classifier:
     """Load a classifier, on the CPU, in evaluation mode.
 
     Args:
         source: One of
-            - a checkpoint file of this package, which is self-contained;
+            - a checkpoint file of this package, which is self-contained; if it has averages of the weights (EMA), they
+              are used;
             - any other file of a state dict, alone or as the entry ``state_dict`` or ``model`` of a dictionary, with or
               without the prefixes ``module.``, ``model.`` and ``_orig_mod.``; needs ``network`` and ``num_classes``.
               The layer names of the CIFAR ResNets of PRIME's authors are supported, and the mean and standard deviation
@@ -146,12 +116,13 @@ def load(
             ``cifar`` stem, else 224.
         mean, std: Normalization constants that override those of the source. If neither defines them: those of CIFAR
             for 32 x 32 images of 10 or 100 classes, else those of ImageNet.
+        raw: Use the weights of the last step of a checkpoint that also has their averages.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: The file is not a checkpoint, or belongs to another network, width or number of classes; the message
             has the first keys that are missing, unexpected or of another shape. Or an argument disagrees with the
-            source.
+            source, or ``raw`` is given for one without averages.
     """
     text = str(source)
     library, _, rest = text.partition(":")
@@ -162,9 +133,11 @@ def load(
     else:
         content = _read(Path(source))
         if content.get("format") == FORMAT:
-            classifier = _from_checkpoint(text, content)
+            classifier = _from_checkpoint(text, content, raw)
         else:
             classifier = _from_state_dict(text, content, network, num_classes, stem, size)
+    if raw and not classifier.source.endswith(_RAW):
+        raise ValueError(f"raw: expected a checkpoint with averages of the weights (EMA), got {text}, which has none")
     for argument, given, own in (
         ("network", network, classifier.name), ("num_classes", num_classes, classifier.num_classes),
         ("stem", stem, classifier.stem), ("size", size, classifier.size),
@@ -180,8 +153,8 @@ def load(
 
 def _from_torchvision(rest: str) -> Classifier:
     name, _, wanted = rest.partition(":")
-    if name not in _torchvision_names():
-        raise ValueError(_nearest(f"torchvision:{rest}", name, _torchvision_names()))
+    if name not in torchvision_names():
+        raise ValueError(nearest(f"torchvision:{rest}", name, torchvision_names()))
     members = torchvision.models.get_model_weights(name).__members__
     if wanted not in members:
         raise ValueError(_arguments.unknown(f"weights of {name} (torchvision:{name}:WEIGHTS)", wanted, members))
@@ -195,9 +168,8 @@ def _from_torchvision(rest: str) -> Classifier:
 
 
 def _from_timm(source: str) -> Classifier:
-    timm = _timm()
-    network = timm.create_model(_timm_name(source, source), pretrained=True)
-    seen = timm.data.resolve_model_data_config(network)
+    network: Any = timm_model(source, source, pretrained=True)
+    seen = timm("data").resolve_model_data_config(network)
     size = seen["input_size"][1]
     return Classifier(
         network, source, network.num_classes, mean=_triple(seen["mean"]), std=_triple(seen["std"]), size=size,
@@ -205,11 +177,16 @@ def _from_timm(source: str) -> Classifier:
     )  # fmt: skip
 
 
-def _from_checkpoint(source: str, content: Mapping[str, Any]) -> Classifier:
+def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Classifier:
     if content.get("version") != VERSION:
         raise ValueError(f"{source}: expected a checkpoint of version {VERSION}, got {content.get('version')!r}")
     _CHECKPOINT.check(source, content)
-    what, state, classes = content["network"], content["model"], content["classes"]
+    what, classes = content["network"], content["classes"]
+    state, label = content["model"], ""
+    if "ema" in content:
+        state, label = (state, _RAW) if raw else (content["ema"], " (EMA of the weights)")
+        if not isinstance(state, dict):
+            raise _CHECKPOINT.error(source, f"ema: expected a mapping, got {type(state).__name__}")
     try:
         network = create(what["name"], what["num_classes"], what["stem"])
         mean, std = _triple(content["mean"]), _triple(content["std"])
@@ -217,12 +194,12 @@ def _from_checkpoint(source: str, content: Mapping[str, Any]) -> Classifier:
         raise _CHECKPOINT.error(source, error) from error
     classifier = Classifier(
         network, what["name"], what["num_classes"], what["stem"], None if classes is None else tuple(classes),
-        mean, std, content["size"], content["resize"], source,
+        mean, std, content["size"], content["resize"], source + label,
     )  # fmt: skip
     if classifier.classes is not None and len(classifier.classes) != classifier.num_classes:
         raise ValueError(f"{source}: expected {classifier.num_classes} names of classes, got {len(classifier.classes)}")
     _fill(network, state, source)
-    known = {"format", "version", "network", "model", "classes", "mean", "std", "size", "resize"}
+    known = {"format", "version", "network", "model", "ema", "classes", "mean", "std", "size", "resize"}
     details = {key: value for key, value in content.items() if key not in known}
     return replace(classifier, details=details)
 
@@ -319,35 +296,6 @@ def _fill(network: nn.Module, state: Mapping[str, torch.Tensor], source: str) ->
         ]
         raise ValueError(f"{source}: expected the weights of this network, got keys {', '.join(parts)}")
     network.load_state_dict(dict(state))
-
-
-def _torchvision_names() -> list[str]:
-    return torchvision.models.list_models(module=torchvision.models)
-
-
-def _timm() -> Any:
-    if importlib.util.find_spec("timm") is None:
-        raise ImportError(f"timm: expected for this network, got no such package; {_extras.install('train')}")
-    import timm
-
-    return timm
-
-
-def _timm_name(name: str, argument: str) -> str:
-    """The name in timm; raises a ValueError about ``argument`` with the nearest name of both libraries."""
-    plain, asked = name.removeprefix("timm:"), name.startswith("timm:")
-    if not asked and importlib.util.find_spec("timm") is None:
-        raise ValueError(_nearest(argument, name, _torchvision_names()))
-    timm = _timm()
-    if timm.is_model(plain):
-        return plain
-    known = timm.list_models()
-    raise ValueError(_nearest(argument, plain, known if asked else [*_torchvision_names(), *known]))
-
-
-def _nearest(argument: str, name: str, known: list[str]) -> str:
-    hint = _arguments.unknown("name", name, known).partition("; ")[2]  # without the list of hundreds of names
-    return f"{argument}: expected a classifier of torchvision or timm, got {name!r}{'; ' + hint if hint else ''}"
 
 
 def _triple(values: Any) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""The settings of a training run, and the recipes of the paper's appendix C."""
+"""The settings of a training run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from typing import Annotated, Any, Literal
 from .. import _arguments
 from ..config import PrimeConfig, preset
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
+from .recipes import RECIPES
 
 METHODS = Literal["standard", "augmix", "prime"]
+NAMES = Literal[
+    "cifar10", "cifar100", "in100", "imagenet", "tinyimagenet", "cifar10-vit", "cifar10-convnext", "cifar100-vit",
+    "cifar100-convnext", "imagenet-vit", "imagenet-convnext", "tinyimagenet-vit", "tinyimagenet-convnext",
+]  # fmt: skip
+MOST_SIZES = 8  # torch.compile compiles a function for so many shapes, and then runs it uncompiled
 
 
 @dataclass(frozen=True)
@@ -26,25 +32,47 @@ class TrainConfig:
     val: Annotated[str, "validation set, if data is the training set alone; empty: data has both, by name"] = ""
     label: Annotated[str, "column, feature, or field of the labels in shards; empty: the usual names"] = ""
     out: Annotated[str, "folder of the run: checkpoint, log, configuration"] = ""
-    recipe: Annotated[Literal["cifar10", "cifar100", "in100", "imagenet"], "recipe with the defaults"] = "cifar10"
+    recipe: Annotated[NAMES, "recipe with the defaults"] = "cifar10"
     method: Annotated[METHODS, "augmentation in addition to crops and flips"] = "prime"
     jsd: Annotated[bool, "Jensen-Shannon loss on the clean image and two augmented views"] = False
     deepaugment: Annotated[
         tuple[str, ...], "two additional training folders with the same classes: EDSR and CAE (ImageNet)"
     ] = ()
 
-    network: Annotated[str, "a torchvision classifier, or timm:NAME"] = "resnet18"
+    network: Annotated[str, "a torchvision classifier, or timm:NAME, or timm:NAME:OPTION=VALUE,..."] = "resnet18"
     stem: Annotated[Literal["cifar", "imagenet"], "cifar: 3 x 3 first convolution, no max pooling"] = "cifar"
     weights: Annotated[str, "initial weights: a file, or torchvision:NAME:WEIGHTS; empty: random"] = ""
 
+    drop_path: Annotated[
+        float, "stochastic depth: rate of the last block, 0 to 1, for networks that have it; 0: as published"
+    ] = 0.0
+
     epochs: Annotated[int, "passes over the training set"] = 100
     batch: Annotated[int, "images per step over all processes; the learning rate scales with it"] = 128
+    accumulate: Annotated[int, "parts of a batch that go through the network one after the other, to save memory"] = 1
+    optimizer: Annotated[Literal["sgd", "adamw"], "sgd: with Nesterov momentum"] = "sgd"
+    schedule: Annotated[
+        Literal["onecycle", "cosine"], "cosine: linear warm-up, then half a cosine to 0; onecycle: a cosine up and down"
+    ] = "onecycle"
     lr: Annotated[float, "peak learning rate at the recipe's batch size"] = 0.2
     warmup: Annotated[float, "warm-up fraction: part of all steps in which the learning rate rises"] = 0.25
-    momentum: Annotated[tuple[float, ...], "minimum and maximum; cycled inversely to the learning rate"] = (0.85, 0.95)
+    momentum: Annotated[
+        tuple[float, ...],
+        "minimum and maximum of momentum, or of AdamW's beta 1; onecycle cycles it inversely to the learning rate, "
+        "cosine keeps the maximum",
+    ] = (0.85, 0.95)
+    beta2: Annotated[float, "AdamW: decay of the mean squared gradient"] = 0.999
     weight_decay: Annotated[float, "weight decay of all parameters"] = 5e-4
+    exclude_1d: Annotated[bool, "no weight decay of biases, norm layers and what timm's network excludes"] = False
+    layer_decay: Annotated[
+        float, "layer-wise decay: factor of the learning rate from each layer to the one before; networks of timm"
+    ] = 1.0
     clip: Annotated[float, "maximum gradient norm; 0: no clipping"] = 0.5
     jsd_weight: Annotated[float, "weight of the Jensen-Shannon term"] = 12.0
+    label_smoothing: Annotated[float, "part of each label that is spread over all classes, 0 to 1"] = 0.0
+    ema_decay: Annotated[
+        float, "decay of the average of the weights (EMA), which is validated and saved beside them; 0: no average"
+    ] = 0.0
     seed: Annotated[int, "seed of all random numbers"] = 1
     limit_steps: Annotated[int, "maximum number of steps per epoch, for trials; 0: all"] = 0
 
@@ -55,7 +83,16 @@ class TrainConfig:
     primitives: Annotated[tuple[str, ...], "PRIME: primitives in use"] = ("spectral", "spatial", "color")
     severity: Annotated[int, "AugMix: severity, 3 for CIFAR, 1 for ImageNet"] = 3
 
+    mixup: Annotated[float, "mixup: alpha of its Beta distribution; 0: none; with cutmix, one of both per step"] = 0.0
+    cutmix: Annotated[float, "CutMix: alpha of its Beta distribution; 0: none"] = 0.0
+    mix_order: Annotated[Literal["after", "before"], "mixup and CutMix after or before PRIME or AugMix"] = "after"
+
     size: Annotated[int, "side length of the network's input, pixels"] = 32
+    sizes: Annotated[
+        tuple[int, ...],
+        "progressive resizing: sides of training images, each for an equal part of the epochs; none: size",
+    ] = ()
+    crop_area: Annotated[float, "minimum part of the area in random resized crops, of image files"] = 0.08
     resize: Annotated[int, "validation: shorter side before the center crop, pixels; 0: neither resize nor crop"] = 0
 
     device: Annotated[Literal["auto", "cpu", "cuda"], "where to train"] = "auto"
@@ -72,15 +109,35 @@ class TrainConfig:
         for name, low, high in (
             ("epochs", 1, 10**6), ("batch", 1, 2**24), ("size", 8, _arguments.MAX_SIDE), ("workers", 0, 4096),
             ("limit_steps", 0, 10**9), ("validate_every", 1, 10**6), ("log_every", 1, 10**9), ("severity", 1, 10),
+            ("accumulate", 1, 2**24),
         ):  # fmt: skip
             _arguments.integer(name, getattr(self, name), low, high)
         _arguments.seed(self.seed)
-        for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes"):
+        for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix"):
             _arguments.amplitude(name, getattr(self, name))
-        if not 0 < self.warmup < 1:
+        for name in ("drop_path", "label_smoothing", "ema_decay", "beta2"):
+            if _arguments.amplitude(name, getattr(self, name)) >= 1:
+                raise ValueError(f"{name}: expected at least 0 and less than 1, got {getattr(self, name)}")
+        for name in ("layer_decay", "crop_area"):
+            if not 0 < _arguments.amplitude(name, getattr(self, name)) <= 1:
+                raise ValueError(f"{name}: expected more than 0 and at most 1, got {getattr(self, name)}")
+        self._check_schedule()
+        self._check_images()
+        self.prime()
+
+    def _check_schedule(self) -> None:
+        lowest = self.warmup >= 0 if self.schedule == "cosine" else self.warmup > 0
+        if not lowest or not self.warmup < 1:
             raise ValueError(f"warmup: expected a fraction of all steps between 0 and 1, got {self.warmup}")
         if len(self.momentum) != 2 or not 0 <= self.momentum[0] <= self.momentum[1] < 1:
             raise ValueError(f"momentum: expected 0 <= minimum <= maximum < 1, got {list(self.momentum)}")
+        if self.batch % self.accumulate:
+            raise ValueError(
+                f"accumulate: expected a divisor of batch, {self.batch}, so that all parts are equal, "
+                f"got {self.accumulate}"
+            )
+
+    def _check_images(self) -> None:
         if self.jsd and self.method == "standard":
             raise ValueError("jsd: expected method augmix or prime, whose views it compares, got standard")
         if self.resize and self.resize < self.size:
@@ -94,7 +151,66 @@ class TrainConfig:
             raise ValueError(
                 f"val: expected none with recipe {self.recipe}, whose data has both parts, got {self.val!r}"
             )
-        self.prime()
+        for side in self.sizes:
+            _arguments.integer("sizes", side, 8, _arguments.MAX_SIDE)
+        most = min(MOST_SIZES, self.epochs)
+        if len(self.sizes) > most:
+            raise ValueError(
+                f"sizes: expected at most {most} (one per epoch, and {MOST_SIZES} in all), got {len(self.sizes)}"
+            )
+        if self.is_cifar and self.crop_area != TrainConfig.crop_area:
+            raise ValueError(
+                "crop_area: expected a recipe of image files, because CIFAR's crops have one size, "
+                f"got {self.crop_area}"
+            )
+        if self.mix_order == "before" and (self.method == "standard" or not self.mixes):
+            got = "method standard" if self.mixes else "neither mixup nor cutmix"
+            raise ValueError(f"mix_order: expected mixup or cutmix, and method prime or augmix, with before, got {got}")
+
+    @property
+    def dataset(self) -> str:
+        """The data set of the recipe: its name up to a hyphen."""
+        return self.recipe.partition("-")[0]
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed, by mixup or CutMix; labels are then soft."""
+        return self.mixup > 0 or self.cutmix > 0
+
+    @property
+    def augments_files(self) -> bool:
+        """Whether the pipeline of image files also augments them; otherwise that is done on its batches."""
+        return self.method != "augmix" and not (self.mixes and self.mix_order == "before")
+
+    def share(self, world: int) -> int:
+        """Images of a step per process; ValueError unless that is a number, of equal parts that can be mixed."""
+        if self.batch % world:
+            raise ValueError(f"batch: expected a multiple of the {world} processes, got {self.batch}")
+        share = self.batch // world
+        if share % self.accumulate:
+            raise ValueError(
+                f"accumulate: expected a divisor of the {share} images of each process, got {self.accumulate}"
+            )
+        if self.mixes and share < 2:
+            raise ValueError("batch: expected two images or more per process with mixup or CutMix, got 1")
+        return share
+
+    def also(self) -> str:
+        """What a run does besides its method, in words for its user, after a comma; empty: nothing."""
+        found = {
+            "JSD loss": self.jsd, f"mixup {self.mixup:g}": self.mixup, f"CutMix {self.cutmix:g}": self.cutmix,
+            "mixed before augmentation": self.mix_order == "before",
+            f"label smoothing {self.label_smoothing:g}": self.label_smoothing,
+            f"stochastic depth {self.drop_path:g}": self.drop_path, "AdamW": self.optimizer == "adamw",
+            f"layer decay {self.layer_decay:g}": self.layer_decay < 1, f"EMA {self.ema_decay:g}": self.ema_decay,
+            f"batches in {self.accumulate} parts": self.accumulate > 1,
+            f"sizes {' '.join(map(str, self.sizes))}": self.sizes,
+        }  # fmt: skip
+        return "".join(f", {words}" for words, true in found.items() if true)
+
+    def side(self, epoch: int) -> int:
+        """Side of the training images in an epoch, pixels."""
+        return self.sizes[epoch * len(self.sizes) // self.epochs] if self.sizes else self.size
 
     @property
     def is_cifar(self) -> bool:
@@ -104,7 +220,7 @@ class TrainConfig:
     @property
     def cifar_classes(self) -> int:
         """CIFAR's number of classes, 10 or 100."""
-        return 100 if self.recipe == "cifar100" else 10
+        return 100 if self.dataset == "cifar100" else 10
 
     @property
     def views(self) -> int:
@@ -145,33 +261,23 @@ FREE = frozenset(
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Changes that prevent a run from resuming, in words; both from :meth:`TrainConfig.plain`.
 
-    Earlier versions had fewer settings; their runs are those of the defaults of the others.
+    A run of an earlier version lacks settings that it did not have: their defaults are what it did.
     """
-    old = {**TrainConfig().plain(), **old}
-    return [f"{name}: {old[name]!r}, now {value!r}" for name, value in new.items()
-            if name not in FREE and old[name] != value]  # fmt: skip
+    old = {**_DEFAULTS, **old}
+    return [f"{name}: {old.get(name)!r}, now {value!r}" for name, value in new.items()
+            if name not in FREE and old.get(name) != value]  # fmt: skip
 
 
-_IMAGENET = {"stem": "imagenet", "size": 224, "resize": 256, "batch": 256, "weight_decay": 1e-4, "severity": 1}
-
-RECIPES: dict[str, dict[str, Any]] = {
-    "cifar10": {},
-    "cifar100": {},
-    "in100": {**_IMAGENET, "jsd": True},
-    "imagenet": {
-        **_IMAGENET, "network": "resnet50", "weights": "torchvision:resnet50:IMAGENET1K_V1", "lr": 0.01, "warmup": 0.1,
-        "clip": 0.0,
-    },
-}  # fmt: skip
-"""Differences from the defaults of :class:`TrainConfig` (the paper's appendix C; docs/METHOD.md, "Training")."""
+_DEFAULTS = TrainConfig().plain()
 
 
 def defaults(recipe: str, method: str) -> dict[str, Any]:
-    """The settings that a recipe implies for a method: with PRIME or AugMix, all except ImageNet's use the JSD loss.
+    """The settings that a recipe implies for a method; no recipe has a JSD loss in standard training.
 
     Raises:
         ValueError: The recipe is unknown.
     """
     if recipe not in RECIPES:
         raise ValueError(_arguments.unknown("recipe", recipe, RECIPES))
-    return {**RECIPES[recipe], "recipe": recipe, "method": method, "jsd": method != "standard" and recipe != "imagenet"}
+    own = RECIPES[recipe]
+    return {**own, "recipe": recipe, "method": method, "jsd": method != "standard" and own.get("jsd", True)}

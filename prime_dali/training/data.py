@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torchvision.transforms.v2.functional import resize
 
 from .. import _extras
 from ..data import sampling
@@ -17,16 +18,18 @@ from ..data.records import Records, joined
 from ..module import PRIME
 from .augmix import AugMix
 from .config import TrainConfig
+from .mixing import Mixing
 from .ranks import Ranks
 
 if TYPE_CHECKING:
-    from ..dali import Loader
+    from ..dali import Execution, Loader, Output
 
 PADDING = 4  # pixels, of CIFAR's random crops
 VALIDATION_BATCH = 1000
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Normalized images, ``[views * N, 3, H, W]`` in channels_last, the clean ones first; labels, int64 ``[N]``."""
+"""Normalized images, ``[views * N, 3, H, W]`` in channels_last, the clean ones first; labels, int64 ``[N]``, or soft
+ones of mixed images, float32 ``[N, classes]``."""
 
 
 class Plain(torch.nn.Module):
@@ -46,8 +49,18 @@ class Plain(torch.nn.Module):
     ) -> torch.Tensor:
         """uint8 ``[N, 3, H, W]`` to normalized images, those with ``flip`` mirrored."""
         if flip is not None:
-            images = torch.where(flip[:, None, None, None], images.flip(-1), images)
+            images = _mirrored(images, flip)
         return (images * self.scale + self.shift).to(self.out_dtype)
+
+
+def _mirrored(images: torch.Tensor, flip: torch.Tensor) -> torch.Tensor:
+    """Images, those with ``flip``, bool ``[N]``, mirrored left to right."""
+    return torch.where(flip[:, None, None, None], images.flip(-1), images)
+
+
+def _side_at(config: TrainConfig, steps: int, step: int) -> int:
+    """Side of the images of a step, in pixels; an epoch has ``steps`` steps, or fewer in a trial."""
+    return config.side(min(step // min(steps, config.limit_steps or steps), config.epochs - 1))
 
 
 def augmentation(config: TrainConfig, out_dtype: torch.dtype) -> torch.nn.Module:
@@ -95,6 +108,7 @@ class CifarData:
         self.steps = len(train.images) // config.batch
         self.augment: Any = augmentation(config, out_dtype).to(ranks.device)
         self._plain = Plain(*config.statistics, out_dtype).to(ranks.device)
+        self._mixing = Mixing(config, len(train.classes), ranks.rank)
         if config.compile and config.method != "prime":  # PRIME is two kernels already
             self.augment = _compiled(self.augment, ranks.device)
         border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
@@ -137,8 +151,20 @@ class CifarData:
                 index = numbers[part]
                 y, x = rows[part, None] + span, columns[part, None] + span
                 crops = self._images[index[:, None, None], y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
-                yield self.augment(crops, index, when, flip=flips[part]), self._labels[index]
+                yield self._finished(crops, index, when, flips[part], epoch * self.steps + i)
             epoch, place = epoch + 1, 0
+
+    def _finished(
+        self, crops: torch.Tensor, index: torch.Tensor, epoch: torch.Tensor, flip: torch.Tensor | None, step: int
+    ) -> Batch:
+        """A step's crops, uint8 ``[N, 3, 32, 32]``, resized, augmented and mixed, with their labels."""
+        side = _side_at(self.config, self.steps, step)
+        if side != SIDE:
+            crops = resize(crops, [side, side], antialias=True)
+        if self._mixing.first and flip is not None:  # each image is mirrored by itself, before it is mixed
+            crops, flip = _mirrored(crops, flip), None
+        images, labels = self._mixing.before(crops, self._labels[index], step)
+        return self._mixing.after(self.augment(images, index, epoch, flip=flip), labels, step)
 
     def _epoch(self, epoch: int) -> list[torch.Tensor]:
         seed, count = self.config.seed, len(self._images)
@@ -178,23 +204,42 @@ class FolderData:
         val = opened(config, config.val or config.data, None if config.val else "val")
         self.classes = train.classes or tuple(str(label) for label in range(count_classes(train)))
         extra = [matched(name, part, train) for name, part in zip(("EDSR", "CAE"), extra, strict=False)]
-        self.augment = augmentation(config, out_dtype).to(ranks.device) if config.method == "augmix" else None
-        self._train, self._val = _loaders(config, ranks, joined([train, *extra]), matched("val", val, train))
+        self.augment = None if config.augments_files else augmentation(config, out_dtype).to(ranks.device)
+        self._mixing = Mixing(config, len(self.classes), ranks.rank)
+        self._config, self._ranks, self._records = config, ranks, joined([train, *extra])
+        self._side = config.side(0)
+        self._train = _training_loader(config, ranks, self._records, self._side)
+        self._val = _validation_loader(config, ranks, matched("val", val, train))
         self.identity = hashlib.sha256(b"".join(part.identity() for part in (train, *extra))).hexdigest()
         self.steps = len(self._train)
         self._dtype = out_dtype
 
     def batches(self, step: int) -> Iterator[Batch]:
-        """This process's part of every step, without an end; after :meth:`restore` from the restored step on."""
+        """This process's part of every step from ``step`` on, that of :meth:`restore`, without an end."""
         while True:
+            self._resize(_side_at(self._config, self.steps, step))
             epoch = self._train.epoch
             for images, labels, index in self._train:
                 if self.augment is not None:
                     assert isinstance(images, torch.Tensor)
-                    yield self.augment(images, index, epoch), labels
+                    images, labels = self._mixing.before(images, labels, step)
+                    images = self.augment(images, index, epoch)
                 else:
-                    views = torch.cat(images) if isinstance(images, tuple) else images
-                    yield views.to(self._dtype), labels
+                    images = (torch.cat(images) if isinstance(images, tuple) else images).to(self._dtype)
+                yield self._mixing.after(images, labels, step)
+                step += 1
+                if _side_at(self._config, self.steps, step) != self._side:
+                    break
+
+    def _resize(self, side: int) -> None:
+        """Continue with images of this side, pixels, at the same place."""
+        if side == self._side:
+            return
+        place = self._train.state_dict()
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize(self._ranks.device)  # the loader's last batches are released with it
+        self._train, self._side = _training_loader(self._config, self._ranks, self._trees, side), side
+        self._train.load_state_dict(place)
 
     def validation(self) -> Iterator[Batch]:
         """This process's part of the validation set, every image once over all processes."""
@@ -221,30 +266,64 @@ def _require_dali(recipe: str) -> None:
         ) from error
 
 
-def _loaders(config: TrainConfig, ranks: Ranks, train: Records, val: Records) -> tuple[Loader, Loader]:
-    """This process's training and validation batches; raw pixels if AugMix augments them."""
+def _training_loader(config: TrainConfig, ranks: Ranks, train: Records, side: int) -> Loader:
+    """This process's training batches; raw pixels if they are augmented later."""
+    from .. import dali
+
+    prime = dali.Augmentation(config.prime(), views=config.views) if config.method == "prime" else None
+    pipeline = dali.train_pipeline(
+        dali.Reader(train, shard_id=ranks.rank, num_shards=ranks.world),
+        prime if config.augments_files else None, batch_size=config.batch // ranks.world, seed=config.seed,
+        crop=dali.RandomCrop((side, side), area=(config.crop_area, 1.0)), execution=_execution(config, ranks),
+        output=_finished(config, ranks) if config.augments_files else _raw(),
+    )  # fmt: skip
+    return dali.Loader(pipeline, on_error="skip")
+
+
+def _validation_loader(config: TrainConfig, ranks: Ranks, val: Records) -> Loader:
+    """This process's validation batches."""
+    from .. import dali
+
+    pipeline = dali.val_pipeline(
+        dali.Reader(val, shard_id=ranks.rank, num_shards=ranks.world),
+        batch_size=min(config.batch // ranks.world, 250), execution=_execution(config, ranks),
+        crop=dali.CenterCrop((config.size, config.size), resize=config.resize or config.size),
+        output=_finished(config, ranks),
+    )  # fmt: skip
+    return dali.Loader(pipeline)
+
+
+def _execution(config: TrainConfig, ranks: Ranks) -> Execution:
+    from .. import dali
+
+    cuda = ranks.device.type == "cuda"
+    return dali.Execution(
+        "gpu" if cuda else "cpu", device_id=ranks.device.index if cuda else None, num_threads=config.workers or None
+    )
+
+
+def _finished(config: TrainConfig, ranks: Ranks) -> Output:
+    """Normalized images."""
     from .. import dali
     from ..dali.operator import types
 
-    cuda, prime, share = ranks.device.type == "cuda", config.method == "prime", config.batch // ranks.world
     mean, std = config.statistics
-    execution = dali.Execution(
-        "gpu" if cuda else "cpu", device_id=ranks.device.index if cuda else None, num_threads=config.workers or None
-    )
-    finished = dali.Output(mean=mean, std=std, dtype=types.FLOAT16 if cuda else types.FLOAT, layout="HWC")
-    raw = dali.Output(mean=None, std=None, dtype=types.UINT8, layout="HWC")
-    size = config.size, config.size
-    training = dali.train_pipeline(
-        dali.Reader(train, shard_id=ranks.rank, num_shards=ranks.world),
-        dali.Augmentation(config.prime(), views=config.views) if prime else None, batch_size=share, seed=config.seed,
-        crop=dali.RandomCrop(size), output=raw if config.method == "augmix" else finished, execution=execution,
-    )  # fmt: skip
-    validation = dali.val_pipeline(
-        dali.Reader(val, shard_id=ranks.rank, num_shards=ranks.world),
-        batch_size=min(share, 250),
-        crop=dali.CenterCrop(size, resize=config.resize or config.size), output=finished, execution=execution,
-    )  # fmt: skip
-    return dali.Loader(training, on_error="skip"), dali.Loader(validation)
+    dtype = types.FLOAT16 if ranks.device.type == "cuda" else types.FLOAT
+    return dali.Output(mean=mean, std=std, dtype=dtype, layout="HWC")
+
+
+def _raw() -> Output:
+    """Pixels from 0 to 255."""
+    from .. import dali
+    from ..dali.operator import types
+
+    return dali.Output(mean=None, std=None, dtype=types.UINT8, layout="HWC")
+
+
+ORIGINS = {
+    "imagenet": "ImageNet comes from image-net.org (ILSVRC2012, after registration)",
+    "tinyimagenet": "Tiny ImageNet comes from cs231n.stanford.edu (tiny-imagenet-200.zip)",
+}
 
 
 def opened(config: TrainConfig, path: str, split: str | None) -> Records:
@@ -254,17 +333,23 @@ def opened(config: TrainConfig, path: str, split: str | None) -> Records:
 
     Raises:
         OSError, ValueError: As for :func:`prime_dali.data.formats.open_records`; or for ``in100`` there are neither 100
-            nor 1,000 classes.
+            nor 1,000 classes, for ``tinyimagenet`` not 200.
     """
-    records = open_records(path, split, config.label or None)
-    if config.recipe != "in100":
+    try:
+        records = open_records(path, split, config.label or None)
+    except FileNotFoundError as error:
+        origin = ORIGINS.get(config.dataset, ORIGINS["imagenet"])
+        raise FileNotFoundError(f"{error}; {origin}, and its validation images have to be sorted by class") from error
+    where, count = path if split is None else f"{path}/{split}", count_classes(records)
+    if config.dataset == "tinyimagenet" and count != 200:
+        raise ValueError(f"{where}: expected the 200 classes of Tiny ImageNet, got {count}")
+    if config.dataset != "in100":
         return records
-    count = count_classes(records)
     if count == 1000:
         keep = records.labels % 10 == 0
         return records.select(np.flatnonzero(keep), records.labels[keep] // 10, records.classes[::10])
     if count != 100:
-        raise ValueError(f"{path}: expected 100 class folders, or ImageNet's 1,000, for in100, got {count}")
+        raise ValueError(f"{where}: expected 100 class folders, or ImageNet's 1,000, for in100, got {count}")
     return records
 
 

@@ -43,6 +43,10 @@ class Replayed:
         for buffer, value in zip(network.buffers(), before, strict=True):
             buffer.copy_(value)
 
+    def takes(self, images: torch.Tensor) -> bool:
+        """Whether the images have the shape of the examples."""
+        return images.shape == self._images.shape
+
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the loss, a new tensor, and writes its gradients to the parameters."""
         self._images.copy_(images)

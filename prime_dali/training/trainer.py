@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,11 +18,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import _devices
+from .. import _devices, check_pixels
 from .._files import Report, held, replacing
 from .._progress import clock, facts
-from ..models import networks
-from . import checkpoint, replay
+from ..data.sampling import step_seed
+from ..models import creation, networks
+from . import checkpoint, numerics, optimization, replay
+from .averaging import Average
 from .config import TrainConfig, differences
 from .data import CifarData, FolderData
 from .losses import jsd_loss
@@ -69,31 +70,26 @@ class Trainer:
     def __init__(self, config: TrainConfig, ranks: Ranks, report: Report = print, progress: Any = None) -> None:
         self.config, self.ranks, self.report, self.progress = config, ranks, report, progress
         self.folder = Path(config.out)
-        if config.batch % ranks.world:
-            raise ValueError(f"batch: expected a multiple of the {ranks.world} processes, got {config.batch}")
+        config.share(ranks.world)
         self._written = checkpoint.written(self.folder)
         state = checkpoint.load(self.folder)
         if state is not None:
             _check_same(state["config"], config.plain(), self.folder)
-        _numerics(config.deterministic)
+        numerics.choose(config.deterministic)
         torch.manual_seed(config.seed)
         self.dtype = torch.bfloat16 if config.low_precision(ranks.device.type) else torch.float32
         self.data: CifarData | FolderData = (CifarData if config.is_cifar else FolderData)(config, ranks, self.dtype)
         self.classifier = self._classifier(config.weights if state is None else "")
         self.network = self.classifier.network.to(ranks.device).to(memory_format=torch.channels_last)
+        numerics.choose_attention(self.network, ranks.device, config.deterministic)
+        given = {"sizes": config.sizes, "size": (config.size,)}
+        creation.check_sizes(self.network, config.network, given, ranks.device)
         self._parameters = list(self.network.parameters())  # collecting them takes a tenth of a small step
-        self.optimizer = torch.optim.SGD(
-            self._parameters, lr=config.max_lr, momentum=config.momentum[1], nesterov=True,
-            weight_decay=config.weight_decay, fused=True,
-        )  # fmt: skip
+        self.optimizer = optimization.optimizer(self.network, config)
         self.steps = min(self.data.steps, config.limit_steps or self.data.steps)
         self.total = self.steps * config.epochs
-        if config.warmup * self.total <= 1:
-            raise ValueError(f"warmup: expected more than one of the run's {self.total} steps, got {config.warmup}")
-        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimizer, max_lr=config.max_lr, total_steps=self.total, pct_start=config.warmup,
-            base_momentum=config.momentum[0], max_momentum=config.momentum[1],
-        )  # fmt: skip
+        self.schedule = optimization.schedule(self.optimizer, config, self.total)
+        self._average = Average(self.network, config.ema_decay) if config.ema_decay else None
         self.step, self.seconds = 0, 0.0
         self.accuracy: float | None = None
         self._losses: list[torch.Tensor] = []  # since the last log line
@@ -114,10 +110,13 @@ class Trainer:
 
     def _classifier(self, weights: str) -> networks.Classifier:
         config, classes = self.config, self.data.classes
+        classifier = None
         if weights:
             classifier = networks.load(weights, network=config.network, num_classes=len(classes), stem=config.stem)
-        else:
-            network = networks.create(config.network, len(classes), config.stem)
+        if classifier is None or config.drop_path:
+            network = networks.create(config.network, len(classes), config.stem, config.drop_path)
+            if classifier is not None:
+                network.load_state_dict(classifier.network.state_dict())
             classifier = networks.Classifier(network, config.network, len(classes), config.stem)
         mean, std = config.statistics
         return replace(classifier, classes=classes, mean=mean, std=std, size=config.size, resize=config.resize or None)
@@ -127,8 +126,8 @@ class Trainer:
 
         def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             if config.jsd:
-                return jsd_loss(logits, labels, config.jsd_weight)
-            return cross_entropy(logits.float(), labels)
+                return jsd_loss(logits, labels, config.jsd_weight, config.label_smoothing)
+            return cross_entropy(logits.float(), labels, label_smoothing=config.label_smoothing)
 
         model: Any = self.network
         if self.ranks.world > 1:
@@ -182,7 +181,7 @@ class Trainer:
             "images": f"{config.size} x {config.size}, {self.steps} steps of {config.batch} per epoch, "
             f"{config.epochs} epochs",
             "network": f"{config.network}, stem {config.stem}, {parameters:,} parameters",
-            "method": f"{config.method}{', JSD loss' if config.jsd else ''}",
+            "method": config.method + config.also(),
             "device": f"{_devices.name(device)}, {str(self.dtype).removeprefix('torch.')}"
             + (f", {self.ranks.world} processes" if self.ranks.world > 1 else "")
             + ("" if config.compile else ", not compiled"),
@@ -209,17 +208,28 @@ class Trainer:
         return seconds * self.steps / max(steps, 1)
 
     def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Returns the loss, and writes its gradients to the parameters."""
-        with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            logits = self._model(images)
-        loss = self._loss(logits, labels)
-        loss.backward()
-        return loss.detach()
+        """Returns the loss, and writes its gradients to the parameters: in equal parts, whose gradients are added."""
+        parts, losses = self.config.accumulate, []
+        for part, (pixels, classes) in enumerate(optimization.parts(images, labels, self.config.views, parts)):
+            with self._unsynchronized(last=part == parts - 1):
+                with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+                    logits = self._model(pixels)
+                loss = self._loss(logits, classes)
+                (loss / parts if parts > 1 else loss).backward()
+            losses.append(loss.detach())
+        return torch.stack(losses).mean() if parts > 1 else losses[0]
+
+    def _unsynchronized(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """On several processes: gradients are averaged over them only after the last part of a batch."""
+        return contextlib.nullcontext() if last or self.ranks.world == 1 else self._model.no_sync()
 
     def train_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step of :meth:`run`, on a batch of ``data.batches()``; returns the loss, a scalar on the device."""
+        if self.config.drop_path:  # keyed, so that it differs between processes
+            torch.manual_seed(step_seed("network", self.config.seed, self.step, self.ranks.rank))
         if self._replays:
-            if self._replayed is None:
+            if self._replayed is None or not self._replayed.takes(images):
+                self._replayed = None  # its memory first
                 self._replayed = replay.Replayed(self._gradients, self.network, images, labels)
             loss = self._replayed(images, labels)
         else:
@@ -229,7 +239,9 @@ class Trainer:
             nn.utils.clip_grad_norm_(self._parameters, self.config.clip)
         self.optimizer.step()
         self.step += 1
-        self._lr = self.optimizer.param_groups[0]["lr"]  # of this step
+        if self._average is not None:
+            self._average.update(self.network, self.step)
+        self._lr = max(group["lr"] for group in self.optimizer.param_groups)  # of this step
         if self.step < self.total:
             self.schedule.step()
         return loss
@@ -245,6 +257,7 @@ class Trainer:
         first = self.step - len(numbers)
         for i, number in enumerate(numbers):
             if not math.isfinite(number):
+                check_pixels()  # if PRIME was given invalid pixels, that is the reason
                 there = f"the last checkpoint in {self.folder} is from before that"
                 raise Diverged(
                     f"loss: expected a finite number, got {number} at step {first + i + 1} of {self.total}; "
@@ -259,16 +272,18 @@ class Trainer:
             self._bar.note = f"loss {numbers[-1]:.3f}"
 
     def _validate(self) -> float:
-        """Accuracy on the validation set, with the first process's batch-norm statistics."""
+        """Accuracy on the validation set, with the averaged weights if there are such, and with the first process's
+        batch-norm statistics."""
+        network = self.network if self._average is None else self._average.network
         if self.ranks.world > 1:
-            for buffer in self.network.buffers():
+            for buffer in network.buffers():
                 dist.broadcast(buffer, 0)
-        self.network.eval()
+        network.eval()
         right, count = torch.zeros((), dtype=torch.int64, device=self.ranks.device), 0
         with torch.inference_mode():
             for images, labels in self.data.validation():
                 with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-                    right += (self.network(images).argmax(1) == labels).sum()
+                    right += (network(images).argmax(1) == labels).sum()
                 count += len(labels)
         self.network.train()
         correct, images_seen = self.ranks.sum(int(right), count)
@@ -277,7 +292,8 @@ class Trainer:
         if self.ranks.first:
             self._tell(
                 f"epoch {self.step // self.steps} of {self.config.epochs}: {100 * accuracy:.2f} % of {images_seen:,} "
-                f"validation images correct; {self._epoch_seconds():.2f} s per epoch"
+                f"validation images correct{'' if self._average is None else ' (EMA)'}; "
+                f"{self._epoch_seconds():.2f} s per epoch"
             )
         return accuracy
 
@@ -308,8 +324,9 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(),
         }  # fmt: skip
         content = networks.checkpoint(
-            self.classifier, config=self.config.plain(), epoch=self.step / self.steps, run=run
-        )
+            self.classifier, config=self.config.plain(), epoch=self.step / self.steps, run=run,
+            **({} if self._average is None else {"ema": self._average.network.state_dict()}),
+        )  # fmt: skip
         self._log.sync()
         checkpoint.save(self.folder, content)
         self._written = checkpoint.written(self.folder)
@@ -324,18 +341,13 @@ class Trainer:
         restoring = partial(checkpoint.restoring, self.folder)
         with restoring("model"):
             self.network.load_state_dict(state["model"])
+        if self._average is not None:
+            with restoring("ema"):
+                self._average.load(state["ema"])
         with restoring("run.optimizer"):
-            checkpoint.check_alike(run["optimizer"], self.optimizer.state_dict())
-            self.optimizer.load_state_dict(run["optimizer"])
-            for parameter, kept in self.optimizer.state.items():
-                if kept["momentum_buffer"].shape != parameter.shape:
-                    raise ValueError(f"momentum of {list(kept['momentum_buffer'].shape)} for {list(parameter.shape)}")
+            optimization.restore_optimizer(self.optimizer, run["optimizer"], self.config)
         with restoring("run.schedule"):
-            checkpoint.check_alike(run["schedule"], self.schedule.state_dict())
-            self.schedule.load_state_dict(run["schedule"])
-            at = min(run["step"], self.total - 1)
-            if self.schedule.last_epoch != at:
-                raise ValueError(f"last_epoch: expected {at}, got {self.schedule.last_epoch}")
+            optimization.restore_schedule(self.schedule, run["schedule"], run["step"], self.total)
         if len(run["data"]) == self.ranks.world:
             with restoring("run.data"):
                 self.data.restore(run["data"][self.ranks.rank])
@@ -373,15 +385,6 @@ class Trainer:
                     SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.step)
                 )
             yield
-
-
-def _numerics(deterministic: bool) -> None:
-    """Choose bit-identical results in every run on the same machine, or the fastest algorithms."""
-    torch.backends.cudnn.benchmark = not deterministic
-    torch.backends.cudnn.deterministic = deterministic
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS: one workspace per stream
-        os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # no choices by measured time
 
 
 def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:

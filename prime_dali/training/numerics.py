@@ -1,0 +1,33 @@
+"""How a run computes: bit-identical results in every run on the same machine, or the fastest algorithms."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import nn
+
+
+def choose(deterministic: bool) -> None:
+    """Choose for this process."""
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.backends.cudnn.deterministic = deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS: one workspace per stream
+        os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # no choices by measured time
+
+
+def choose_attention(network: nn.Module, device: torch.device, deterministic: bool) -> None:
+    """Choose for the attention of vision transformers on a GPU, whose gradients are else sums in any order.
+
+    torch's flash attention has deterministic gradients if torch is asked for deterministic algorithms; the other fused
+    kernels have none. Networks without attention are left alone.
+    """
+    attends = any(getattr(module, "fused_attn", False) or isinstance(module, nn.MultiheadAttention)
+                  for module in network.modules())  # fmt: skip
+    if not (deterministic and attends and device.type == "cuda"):
+        return
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # only for debugging
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)

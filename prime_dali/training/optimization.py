@@ -1,0 +1,116 @@
+"""The optimizer of a run, its parameter groups, and the schedule of its learning rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
+
+from ..models.creation import timm
+from .checkpoint import check_alike
+from .config import TrainConfig
+
+_AVERAGES = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
+"""By optimizer: what it keeps of each parameter, in its shape."""
+
+
+def optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimizer of a network's parameters, at the peak learning rate of each.
+
+    Raises:
+        ValueError: ``layer_decay`` is given, but the network has no groups of layers.
+        ImportError: A setting needs timm.
+    """
+    groups, momentum = _groups(network, config), config.momentum[1]
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(groups, betas=(momentum, config.beta2), fused=True)
+    return torch.optim.SGD(groups, momentum=momentum, nesterov=True, fused=True)
+
+
+def _groups(network: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
+    """Parameters with their learning rate and weight decay; timm knows the layers, and what has no weight decay."""
+    lr, weight_decay = config.max_lr, config.weight_decay
+    own: Any = getattr(network, "no_weight_decay", None)
+    excluded = own() if own is not None and config.exclude_1d else ()
+    if config.layer_decay < 1:
+        if not hasattr(network, "group_matcher"):
+            raise ValueError(
+                f"layer_decay: expected 1 for {config.network}, which has no groups of layers, got "
+                f"{config.layer_decay}; networks of timm have them (timm:NAME)"
+            )
+        groups = timm("optim").param_groups_layer_decay(network, weight_decay, excluded, layer_decay=config.layer_decay)
+    elif config.exclude_1d:
+        groups = timm("optim").param_groups_weight_decay(network, weight_decay, no_weight_decay_list=excluded)
+    else:
+        groups = [{"params": list(network.parameters())}]
+    return [
+        {
+            "params": group["params"],
+            "lr": lr * group.get("lr_scale", 1.0),
+            "weight_decay": group.get("weight_decay", weight_decay) if config.exclude_1d else weight_decay,
+        }
+        for group in groups
+    ]
+
+
+def schedule(optimizer: torch.optim.Optimizer, config: TrainConfig, total: int) -> LRScheduler:
+    """The learning rate of each of ``total`` steps.
+
+    ``onecycle``: torch's, as in the paper. ``cosine``: with W warm-up steps it is ``peak (k + 1) / (W + 1)`` in step
+    k < W, counted from 0, and ``peak (1 + cos(pi (k - W) / (total - W))) / 2`` from step W on (Loshchilov and Hutter,
+    ICLR 2017).
+
+    Raises:
+        ValueError: The warm-up of ``onecycle`` has only one step.
+    """
+    if config.schedule == "onecycle":
+        if config.warmup * total <= 1:
+            raise ValueError(f"warmup: expected more than one of the run's {total} steps, got {config.warmup}")
+        return OneCycleLR(
+            optimizer, max_lr=[group["lr"] for group in optimizer.param_groups], total_steps=total,
+            pct_start=config.warmup, base_momentum=config.momentum[0], max_momentum=config.momentum[1],
+        )  # fmt: skip
+    warmup = int(config.warmup * total)
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        return (1 + math.cos(math.pi * (step - warmup) / (total - warmup))) / 2
+
+    return LambdaLR(optimizer, factor)
+
+
+def parts(
+    images: torch.Tensor, labels: torch.Tensor, views: int, count: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """A batch in equal parts, for gradient accumulation: images ``[views * n, 3, H, W]`` and their labels."""
+    if count == 1:
+        yield images, labels
+        return
+    pieces = [view.chunk(count) for view in images.chunk(views)]
+    for part, classes in enumerate(labels.chunk(count)):
+        own = [piece[part] for piece in pieces]
+        yield own[0] if views == 1 else torch.cat(own), classes
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], config: TrainConfig) -> None:
+    """Resume from a state of the same optimizer; raises an error of torch, or a ValueError, for another one."""
+    check_alike(state, optimizer.state_dict())
+    optimizer.load_state_dict(state)
+    for parameter, kept in optimizer.state.items():
+        for name in _AVERAGES[config.optimizer]:
+            if kept[name].shape != parameter.shape:
+                raise ValueError(f"{name} of {list(kept[name].shape)} for {list(parameter.shape)}")
+
+
+def restore_schedule(schedule: LRScheduler, state: dict[str, Any], step: int, total: int) -> None:
+    """Resume from a state of the same schedule after ``step`` of ``total`` steps; raises as the other function."""
+    check_alike(state, schedule.state_dict())
+    schedule.load_state_dict(state)
+    at = min(step, total - 1)
+    if schedule.last_epoch != at:
+        raise ValueError(f"last_epoch: expected {at}, got {schedule.last_epoch}")

@@ -1,0 +1,249 @@
+"""Today's recipes: AdamW, cosine schedule, EMA, mixup and CutMix, gradient accumulation, layer decay, image sizes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+pytest.importorskip("timm", reason="timm is not installed")
+
+import training
+from training import ALONE, losses, run, settings
+
+from prime_dali.evaluation import evaluate
+from prime_dali.models import networks
+from prime_dali.training import optimization, train
+from prime_dali.training.averaging import Average
+from prime_dali.training.config import TrainConfig
+from prime_dali.training.data import CifarData
+from prime_dali.training.mixing import Mixing
+from prime_dali.training.ranks import Ranks
+from prime_dali.training.trainer import Trainer
+
+cifar, one_thread = training.cifar, training.one_thread  # fixtures
+
+VIT = "timm:vit_tiny_patch16_224:img_size=32,patch_size=8,embed_dim=24,num_heads=2,depth=3,dynamic_img_size=True"
+EVERYTHING = [
+    "--recipe", "cifar10-vit", "--network", VIT, "--jsd", "--accumulate", "2", "--layer-decay", "0.5", "--sizes", "24", "32",
+    "--mixup", "0.8", "--cutmix", "1", "--drop-path", "0.3", "--epochs", "4", "--limit-steps", "2", "--log-every", "1",
+]  # fmt: skip
+
+
+def start(cifar: Path, out: Path, *more: str) -> Trainer:
+    return Trainer(train.read(settings(cifar, out, *more)), ALONE, lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def whole(cifar: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with everything at once."""
+    out = tmp_path_factory.mktemp("everything")
+    run(cifar, out, *EVERYTHING)
+    return out
+
+
+@pytest.mark.parametrize("steps", [3, 4])  # within the epochs of the first size, and where the second begins
+def test_resumes_exactly(cifar: Path, whole: Path, tmp_path: Path, steps: int) -> None:
+    """Losses, weights, averages and optimizer of a resumed run are bit-identical to those of an uninterrupted one."""
+    trainer = start(cifar, tmp_path, *EVERYTHING)
+    step = trainer.train_step
+
+    def stopping(*batch: torch.Tensor) -> torch.Tensor:
+        trainer._stopping.asked = trainer.step + 1 == steps
+        return step(*batch)
+
+    trainer.train_step = stopping  # type: ignore[method-assign]
+    assert trainer.run().step == steps
+    torch.manual_seed(99)  # another process: nothing depends on what its generator has given
+    run(cifar, tmp_path, *EVERYTHING)
+    assert losses(tmp_path) == losses(whole)
+    one, other = (torch.load(folder / "last.pt") for folder in (tmp_path, whole))
+    for part in (one["model"], one["ema"]), (other["model"], other["ema"]):
+        assert any(not torch.equal(part[0][name], part[1][name]) for name in part[0])
+    for part in "model", "ema":
+        assert all(torch.equal(one[part][name], other[part][name]) for name in other[part])
+    kept, expected = (content["run"]["optimizer"]["state"] for content in (one, other))
+    assert all(torch.equal(kept[i]["exp_avg_sq"], expected[i]["exp_avg_sq"]) for i in expected)
+
+
+def test_the_average_is_what_is_evaluated(whole: Path, capsys: pytest.CaptureFixture, cifar: Path) -> None:
+    content = torch.load(whole / "last.pt")
+    for raw, part, says in ((False, "ema", " (EMA of the weights)"), (True, "model", "not their EMA)")):
+        read = networks.load(whole / "last.pt", raw=raw)
+        assert all(torch.equal(value, content[part][name]) for name, value in read.network.state_dict().items())
+        assert read.source.startswith(str(whole / "last.pt"))
+        assert read.source.endswith(says)
+    evaluate.main([str(whole / "last.pt"), "--clean", str(cifar), "--raw", "--device", "cpu"])
+    assert "last.pt (weights of the last step, not their EMA)" in capsys.readouterr().out
+    torch.save({name: value for name, value in content.items() if name != "ema"}, whole / "plain.pt")
+    with pytest.raises(
+        ValueError, match=r"raw: expected a checkpoint with averages of the weights \(EMA\), got .*plain.pt"
+    ):
+        networks.load(whole / "plain.pt", raw=True)
+
+
+def test_average_by_its_formula() -> None:
+    network = torch.nn.BatchNorm1d(1)
+    average, expected = Average(network, 0.6), 0.0
+    for step in range(1, 9):
+        with torch.no_grad():
+            network.weight.fill_(step**2)
+        network.running_mean.fill_(step**2)
+        average.update(network, step)
+        decay = min(0.6, 1 - step ** (-2 / 3))
+        expected = decay * expected + (1 - decay) * step**2
+        assert average.network.weight.item() == pytest.approx(expected, rel=1e-6)
+        assert average.network.running_mean.item() == pytest.approx(expected, rel=1e-6)
+    assert not average.network.training
+
+
+@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
+def test_views_share_the_partner_and_the_weight(kind: str) -> None:
+    """The soft labels say how much of an image is its partner's, and the pixels of every view agree with them."""
+    config = TrainConfig(jsd=True, seed=5, **{kind: 1.0})
+    mixing = Mixing(config, 4, rank=0)
+    labels = torch.arange(4)
+    images = torch.arange(12.0)[:, None, None, None].expand(12, 3, 16, 16)  # constant, of another value each
+    before = torch.get_rng_state()
+    mixed, soft = mixing.after(images, labels, 7)
+    assert torch.equal(torch.get_rng_state(), before)
+    weight = soft[0, 0].item()
+    assert 0 < weight < 1
+    torch.testing.assert_close(soft, weight * torch.eye(4) + (1 - weight) * torch.eye(4).roll(1, 0))
+    own, partner = images.unflatten(0, (3, 4)), images.unflatten(0, (3, 4)).roll(1, 1)
+    if kind == "mixup":
+        torch.testing.assert_close(mixed.unflatten(0, (3, 4)), weight * own + (1 - weight) * partner)
+    else:
+        pasted = mixed.unflatten(0, (3, 4)) == partner
+        assert torch.equal(pasted, pasted[:1, :1, :1].expand_as(pasted))  # the same box everywhere
+        assert pasted.double().mean().item() == pytest.approx(1 - weight, abs=1e-6)
+        assert torch.equal(mixed.unflatten(0, (3, 4)), torch.where(pasted, partner, own))
+    assert mixed.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(mixing.after(images, labels, 7)[0], mixed)
+    others = [mixing.after(images, labels, 8), Mixing(config, 4, rank=1).after(images, labels, 7)]
+    assert all(not torch.equal(other, soft) for _, other in others)
+
+
+@pytest.mark.parametrize("jsd", [False, True])
+def test_mixing_before_and_after(cifar: Path, jsd: bool) -> None:
+    """Without strength PRIME changes nothing, and normalization commutes with mixing: both orders agree."""
+    common: dict[str, Any] = {"data": str(cifar), "out": "o", "batch": 20, "compile": False, "alpha": 0.0, "mixup": 0.8,
+                              "cutmix": 1.0, "jsd": jsd}  # fmt: skip
+    orders = [
+        CifarData(TrainConfig(mix_order=order, **common), ALONE, torch.float32).batches(3)
+        for order in ("after", "before")
+    ]
+    for _ in range(4):
+        (images, soft), (other, same) = map(next, orders)
+        assert soft.shape == (20, 10)
+        assert torch.equal(soft, same)
+        torch.testing.assert_close(images, other, atol=2e-5, rtol=0)
+    strong = CifarData(TrainConfig(mix_order="before", **common | {"alpha": 1.0}), ALONE, torch.float32)
+    assert not torch.equal(next(strong.batches(6))[0], other)  # it augments what is mixed
+
+
+def test_accumulation_is_exact(cifar: Path, tmp_path: Path) -> None:
+    """The loss and the gradients of a batch in parts are those of the whole, also with three views and soft labels."""
+    words = ["--recipe", "cifar10-vit", "--network", VIT, "--drop-path", "0", "--jsd", "--batch", "20", "--seed", "3"]
+    found = []
+    for parts in (1, 4):
+        trainer = start(cifar, tmp_path / str(parts), *words, "--accumulate", str(parts))
+        trainer.network.train()
+        loss = trainer._gradients(*next(trainer.data.batches(0)))
+        found.append((loss, [parameter.grad for parameter in trainer.network.parameters()]))
+    (loss, gradients), (other, others) = found
+    assert other.item() == pytest.approx(loss.item(), rel=1e-6)
+    for one, two in zip(gradients, others, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
+
+
+def test_cosine_with_warm_up() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    config = TrainConfig(schedule="cosine", warmup=0.25, lr=0.4)
+    optimizer = torch.optim.SGD([parameter], lr=config.max_lr)
+    schedule, found = optimization.schedule(optimizer, config, 20), []
+    for _ in range(20):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert found[:6] == pytest.approx([0.4 * k / 6 for k in range(1, 7)])
+    reference = torch.optim.SGD([parameter], lr=0.4)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(reference, 15)
+    for lr in found[5:]:
+        assert lr == pytest.approx(reference.param_groups[0]["lr"], abs=1e-7)
+        reference.step()
+        cosine.step()
+
+
+def test_parameter_groups() -> None:
+    """Each block has half the learning rate of the next; biases, norms and position embeddings have no weight decay."""
+    network = networks.create(VIT, 10)
+    config = TrainConfig(network=VIT, optimizer="adamw", layer_decay=0.5, exclude_1d=True, weight_decay=0.05, lr=0.01)
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+
+    def found(config: TrainConfig) -> dict[str, tuple[float, float]]:
+        groups = optimization.optimizer(network, config).param_groups
+        return {names[id(p)]: (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+
+    own = found(config)
+    assert own.keys() == set(names.values())
+    assert own["head.weight"] == (0.01, 0.05)
+    assert own["head.bias"] == (0.01, 0)
+    layers = [own[f"blocks.{i}.mlp.fc1.weight"][0] for i in range(3)]
+    assert layers == pytest.approx([layers[2] / 4, layers[2] / 2, layers[2]])
+    assert own["pos_embed"] == (pytest.approx(layers[0] / 2), 0)
+    assert own["blocks.0.norm1.weight"][1] == 0
+    everywhere = found(TrainConfig(network=VIT, layer_decay=0.5, weight_decay=0.05))
+    assert {decay for _, decay in everywhere.values()} == {0.05}
+    plain = found(TrainConfig(network=VIT, exclude_1d=True, weight_decay=0.05, lr=0.01))
+    assert {lr for lr, _ in plain.values()} == {0.01}
+    assert {name: decay for name, (_, decay) in plain.items()} == {name: decay for name, (_, decay) in own.items()}
+
+
+def test_sizes(cifar: Path) -> None:
+    config = TrainConfig(data=str(cifar), out="o", batch=60, compile=False, epochs=5, sizes=(16, 24, 32))
+    assert [config.side(epoch) for epoch in range(5)] == [16, 16, 24, 24, 32]
+    data = CifarData(config, ALONE, torch.float32)
+    batches = data.batches(0)
+    seen = [next(batches)[0] for _ in range(10)]
+    assert [images.shape[-1] for images in seen] == [16] * 4 + [24] * 4 + [32] * 2
+    late = next(data.batches(5))[0]
+    assert torch.equal(late, seen[5])
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ("--layer-decay 0.5", "layer_decay: expected 1 for shufflenet_v2_x0_5, which has no groups of layers, got 0.5; networks of timm"),
+    ("--drop-path 0.1", "drop_path: expected 0 for shufflenet_v2_x0_5, which takes no rate of stochastic depth, got 0.1"),
+    ("--network timm:vit_tiny_patch16_224:depth=1", r"size: expected a size that timm:vit_tiny_patch16_224:depth=1 takes, got 32 \(Input height"),
+    (f"--sizes 24 32 --network {VIT.removesuffix(',dynamic_img_size=True')}", "sizes: expected a size that .* takes, got 24 .*dynamic_img_size=True"),
+])  # fmt: skip
+def test_networks_that_cannot(words: str, message: str, cifar: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        start(cifar, tmp_path, *words.split())
+
+
+def test_shares_of_processes() -> None:
+    assert TrainConfig(batch=24, accumulate=3).share(4) == 6
+    with pytest.raises(ValueError, match="accumulate: expected a divisor of the 6 images of each process, got 4"):
+        TrainConfig(batch=24, accumulate=4).share(4)
+    with pytest.raises(ValueError, match="batch: expected two images or more per process with mixup or CutMix, got 1"):
+        TrainConfig(batch=4, mixup=1.0).share(4)
+
+
+def test_stochastic_depth_differs_between_processes(cifar: Path, tmp_path: Path) -> None:
+    """Its numbers depend on seed, step and process: not on what was drawn before."""
+    seen = []
+    for rank, generator in ((0, 1), (0, 2), (1, 1)):
+        trainer = start(cifar, tmp_path, "--recipe", "cifar10-vit", "--network", VIT, "--drop-path", "0.9")
+        trainer.ranks = Ranks(rank, 1, torch.device("cpu"))
+        torch.manual_seed(generator)
+        trainer.network.train()
+        images, labels = torch.ones(20, 3, 32, 32), torch.zeros(20, dtype=torch.int64)
+        seen.append([trainer.train_step(images, labels).item() for _ in range(2)])
+    assert seen[0] == seen[1]
+    assert seen[0][0] != seen[2][0]
+    assert all(math.isfinite(loss) for losses in seen for loss in losses)
