@@ -238,7 +238,7 @@ class FolderData:
         place = self._train.state_dict()
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize(self._ranks.device)  # the loader's last batches are released with it
-        self._train, self._side = _training_loader(self._config, self._ranks, self._trees, side), side
+        self._train, self._side = _training_loader(self._config, self._ranks, self._records, side), side
         self._train.load_state_dict(place)
 
     def validation(self) -> Iterator[Batch]:
