@@ -170,6 +170,10 @@ def test_labels_of_a_webdataset(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("x\ny\n")
     with pytest.raises(ShardError, match=r"a\.tar: expected labels below 2, the number of class names, got 2"):
         open_records(path)
+    (tmp_path / "classes.txt").write_text("x\nx\ny\n")
+    with pytest.raises(ValueError, match=r"classes\.txt: expected the name of a class in each line, got some twice"):
+        open_records(path)
+    (tmp_path / "classes.txt").unlink()
     path = tar(tmp_path / "b.tar", ("json", b'{"label": 7, "kind": "y"}'), ("kind", b"x"))
     found = open_records(path, label="kind")
     assert (found.labels.tolist(), found.classes) == ([1, 0], ("x", "y"))
@@ -181,6 +185,7 @@ def test_labels_of_a_webdataset(tmp_path: Path) -> None:
     ([("json", b'{"label": 0.5}')], "sample '0': expected an integer or a class name in 'label', got 0.5"),
     ([("json", b"{")], "sample '0': expected JSON, got other text"),
     ([("cls", b"1"), ("cls", b"cat")], "expected integers or class names as labels, got both"),
+    ([("cls", b"-1")], "labels missing: expected integers from 0, got -1"),
     ([("cls", b"1"), ("json", b'{"label": -1}')], "labels missing: expected integers from 0, got -1"),
 ])  # fmt: skip
 def test_bad_labels_of_a_webdataset(labels: list, message: str, tmp_path: Path) -> None:
