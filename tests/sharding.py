@@ -76,6 +76,13 @@ def members(path: Path, *named: tuple[str, bytes]) -> Path:
     return path
 
 
+def labeled(path: Path, image: bytes, *labels: tuple[str, bytes]) -> Path:
+    """A tar file with a sample a label, which is an extension and its content."""
+    return members(
+        path, *(m for i, (suffix, text) in enumerate(labels) for m in ((f"{i}.jpg", image), (f"{i}.{suffix}", text)))
+    )
+
+
 def dataset(samples: Sequence[Sample], names: Sequence[str]) -> Any:
     """A data set of Hugging Face with these classes."""
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")

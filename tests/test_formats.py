@@ -21,10 +21,8 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
 
 import sharding
-from nvidia.dali import Pipeline, fn
-from nvidia.dali import tfrecord as tfrec
 from pipelining import SIZE, assert_same, damaged
-from sharding import FORMATS, example, members, record, write, write_folder
+from sharding import FORMATS, labeled, members, write, write_folder
 
 from prime_dali.dali import Augmentation, Execution, Loader, RandomCrop, Reader, train_pipeline, val_pipeline
 from prime_dali.data import formats
@@ -148,88 +146,6 @@ def test_class_folders_stay_class_folders(tmp_path: Path) -> None:
     write_folder(tmp_path, SAMPLES)
     members(tmp_path / "a.tar", ("0.jpg", SAMPLES[0][0]))
     assert len(open_records(tmp_path)) == COUNT
-
-
-# Labels.
-
-
-def tar(path: Path, *labels: tuple[str, bytes]) -> Path:
-    """A sample a label; each is an extension and its content."""
-    image = SAMPLES[0][0]
-    return members(
-        path, *(m for i, (suffix, text) in enumerate(labels) for m in ((f"{i}.jpg", image), (f"{i}.{suffix}", text)))
-    )
-
-
-def test_labels_of_a_webdataset(tmp_path: Path) -> None:
-    path = tar(tmp_path / "a.tar", ("cls", b"0"), ("cls", b"2\n"), ("json", b'{"label": 1}'))
-    assert open_records(path).labels.tolist() == [0, 2, 1]
-    assert open_records(path).classes == ()
-    (tmp_path / "classes.txt").write_text("x\ny\nz\n")
-    assert open_records(path).classes == ("x", "y", "z")
-    (tmp_path / "classes.txt").write_text("x\ny\n")
-    with pytest.raises(ShardError, match=r"a\.tar: expected labels below 2, the number of class names, got 2"):
-        open_records(path)
-    path = tar(tmp_path / "b.tar", ("json", b'{"label": 7, "kind": "y"}'), ("kind", b"x"))
-    found = open_records(path, label="kind")
-    assert (found.labels.tolist(), found.classes) == ([1, 0], ("x", "y"))
-
-
-@pytest.mark.parametrize(("labels", "message"), [
-    ([("txt", b"a cat")], r"sample '0': labels missing: expected a member cls, or label, cls or class in json; label="),
-    ([("cls", b"")], "sample '0': expected a label, got an empty member"),
-    ([("json", b'{"label": 0.5}')], "sample '0': expected an integer or a class name in 'label', got 0.5"),
-    ([("json", b"{")], "sample '0': expected JSON, got other text"),
-    ([("cls", b"1"), ("cls", b"cat")], "expected integers or class names as labels, got both"),
-    ([("cls", b"1"), ("json", b'{"label": -1}')], "labels missing: expected integers from 0, got -1"),
-])  # fmt: skip
-def test_bad_labels_of_a_webdataset(labels: list, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ShardError, match=rf"a\.tar: .*{message}"):
-        open_records(tar(tmp_path / "a.tar", *labels))
-
-
-def test_labels_of_tfrecords(tmp_path: Path) -> None:
-    """Integers of any size, packed or one by one, and names; another feature by name."""
-    image, path = SAMPLES[0][0], tmp_path / "a.tfrecord"
-    features = {"image": image, "label": 300, "other": 2, "name": b"y"}
-    path.write_bytes(record(example(features)) + record(example(features, packed=False)))
-    assert open_records(path).labels.tolist() == [300, 300]
-    assert open_records(path, label="other").labels.tolist() == [2, 2]
-    assert open_records(path, label="name").classes == ("y",)
-    for label, message in (
-        (-1, "labels missing: expected integers from 0, got -1"),
-        ([1, 2], "expected a label, an integer or"),
-    ):
-        path.write_bytes(record(example({"image": image, "label": label})))
-        with pytest.raises(ShardError, match=message):
-            open_records(path)
-
-
-def test_tfrecords_are_those_of_other_programs(tmp_path: Path) -> None:
-    """TensorBoard writes the same records, of the published checksum, and DALI reads the same images and labels."""
-    writing = pytest.importorskip("tensorboard.summary.writer.record_writer", reason="TensorBoard is not installed")
-    sharding.write_records(tmp_path / "ours.tfrecord", SAMPLES)
-    records = open_records(tmp_path / "ours.tfrecord")
-    content = [example({"image/encoded": image, "image/class/label": 1}) for image, _, _ in SAMPLES]
-    with open(tmp_path / "theirs.tfrecord", "wb") as file:
-        writer = writing.RecordWriter(file)
-        for one in content:
-            writer.write(one)
-        writer.flush()
-    assert (tmp_path / "theirs.tfrecord").read_bytes() == b"".join(map(record, content))
-    places = "".join(f"{span['record'] - 12} {span['length'] + 16}\n" for span in records.spans)
-    (tmp_path / "index").write_text(places)
-    pipeline = Pipeline(batch_size=COUNT, num_threads=1, device_id=None)
-    with pipeline:
-        kinds = {"image/encoded": tfrec.FixedLenFeature((), tfrec.string, ""),
-                 "image/class/label": tfrec.FixedLenFeature([1], tfrec.int64, -1)}  # fmt: skip
-        found = fn.readers.tfrecord(
-            path=[str(tmp_path / "ours.tfrecord")], index_path=[str(tmp_path / "index")], features=kinds
-        )
-        pipeline.set_outputs(found["image/encoded"], found["image/class/label"])
-    images, labels = pipeline.run()
-    assert [bytes(images.at(i)) for i in range(COUNT)] == [records.encoded(i) for i in range(COUNT)]
-    assert [int(labels.at(i)[0]) - 1 for i in range(COUNT)] == records.labels.tolist()
 
 
 # Damage.
@@ -389,7 +305,7 @@ def test_an_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     made: list[str] = []
     index = formats._INDEX["WebDataset"]
     monkeypatch.setitem(formats._INDEX, "WebDataset", lambda *a: made.append(a[0]) or index(*a))
-    path = tar(tmp_path / "a.tar", ("cls", b"x"), ("cls", b"y"))
+    path = labeled(tmp_path / "a.tar", SAMPLES[0][0], ("cls", b"x"), ("cls", b"y"))
     first, second = open_records(path), open_records(path)
     assert len(made) == 1
     assert first.identity() == second.identity()
@@ -397,6 +313,6 @@ def test_an_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (kept,) = (tmp_path / "cache" / "index").iterdir()
     cut(kept, 100)
     assert open_records(path).classes == ("x", "y")
-    tar(path, ("cls", b"z"))
+    labeled(path, SAMPLES[0][0], ("cls", b"z"))
     assert open_records(path).classes == ("z",)
     assert len(made) == 3

@@ -171,7 +171,7 @@ class Source(_Shared):
 
 def reader(data: Any) -> Reader | Source:
     """The argument ``data`` of a pipeline as a group."""
-    if isinstance(data, (str, os.PathLike)):
+    if isinstance(data, (str, os.PathLike, Records)):
         return Reader(data)
     if not isinstance(data, (Reader, Source)):
         raise TypeError(f"data: expected a folder, a Reader or a Source, got {type(data).__name__}")

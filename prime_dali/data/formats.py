@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .. import _extras
 from .._files import cache_folder, replacing
+from .._states import Kind
 from . import arrow, folders, tfrecord, webdataset
 from .folders import shown
 from .records import Records
@@ -37,6 +38,7 @@ _INDEX: dict[str, Callable[[str, str | None], Indexed]] = {
 _NEEDS = {"TFRecord": "google_crc32c", "Arrow": "pyarrow", "Parquet": "pyarrow"}
 _WORTH = 1.0  # seconds that an index takes to be kept in the cache
 _LAYOUT = "1"  # of indexes in the cache
+_STATE = Kind({"_data_files": [{"filename": str}]}, "a state.json of save_to_disk", "save the data set again")
 _NUMBERED = re.compile(r"(.*?)-?(\d+)-of-(\d+)(.*)")
 
 
@@ -153,7 +155,7 @@ def _inside(folder: str) -> str | list[str]:
             f"{shown(parts)}: expected one part of a data set, got a folder of several; name its subfolder"
         )
     if os.path.exists(state := os.path.join(folder, "state.json")):  # of save_to_disk, which has the order
-        return [os.path.join(folder, file["filename"]) for file in json.loads(Path(state).read_text())["_data_files"]]
+        return [os.path.join(folder, name["filename"]) for name in _STATE.read_json(Path(state))["_data_files"]]
     shards = _files(folder)
     # Class folders, as ever, also where the archives lie beside them from which they come.
     return folder if folders.classes(folder) or not shards else _complete(shards)
@@ -233,7 +235,10 @@ def _class_names(folder: str) -> tuple[str, ...]:
     for place in (folder, os.path.join(folder, os.pardir)):
         for name in _NAMES:
             if (file := Path(place, name)).is_file():
-                return tuple(file.read_text("utf-8").splitlines())
+                names = tuple(file.read_text("utf-8").rstrip("\n").splitlines())
+                if len(set(names)) < len(names):
+                    raise ValueError(f"{shown(file)}: expected the name of a class in each line, got some twice")
+                return names
     return ()
 
 

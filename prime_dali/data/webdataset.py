@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -108,7 +109,7 @@ def _label(where: str, texts: dict[str, bytes], label: str | None) -> int | str:
         text = own.decode("utf-8", "replace").strip()
         if not text:
             raise ShardError(f"{where}: expected a label, got an empty member")
-        return int(text) if text.isascii() and text.isdigit() else text
+        return int(text) if re.fullmatch("-?[0-9]+", text) else text
     fields = _FIELDS if label is None else (label,)
     try:
         content = json.loads(texts.get("json", b"{}"))

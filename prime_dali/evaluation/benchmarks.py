@@ -187,6 +187,8 @@ def _of_network(folder: Path, records: Records, classes: Sequence[str], subset: 
                 f"{folder}: expected labels below {len(classes)}, the network's classes, got {records.labels.max()}"
             )
         return records
+    if records.classes == tuple(classes):
+        return records
     place = _places(folder, records.classes, classes, subset)
     numbers = np.array([place.get(name, -1) for name in records.classes], np.int64)[records.labels]
     keep = np.flatnonzero(numbers >= 0)

@@ -374,6 +374,8 @@ def matched(name: str, part: Records, train: Records) -> Records:
             f"{name}: expected class names in all parts or in none, got none in {'train' if part.classes else name}; "
             "a file classes.txt beside the shards names them, one a line"
         )
+    if part.classes == train.classes:
+        return part
     check_classes(f"{name}: ", train.classes, part.classes)
     place = {known: label for label, known in enumerate(train.classes)}
     labels = np.array([place[known] for known in part.classes], np.int64)[part.labels]

@@ -1,0 +1,97 @@
+"""Labels and class names of shards, and records of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
+
+import sharding
+from nvidia.dali import Pipeline, fn
+from nvidia.dali import tfrecord as tfrec
+from sharding import example, labeled, record
+
+from prime_dali.data.formats import open_records
+from prime_dali.data.shards import ShardError
+
+SAMPLES = sharding.samples(3)
+IMAGE = SAMPLES[0][0]
+
+
+def test_labels_of_a_webdataset(tmp_path: Path) -> None:
+    path = labeled(tmp_path / "a.tar", IMAGE, ("cls", b"0"), ("cls", b"2\n"), ("json", b'{"label": 1}'))
+    assert open_records(path).labels.tolist() == [0, 2, 1]
+    assert open_records(path).classes == ()
+    (tmp_path / "classes.txt").write_text("x\ny\nz\n")
+    assert open_records(path).classes == ("x", "y", "z")
+    (tmp_path / "classes.txt").write_text("x\ny\n")
+    with pytest.raises(ShardError, match=r"a\.tar: expected labels below 2, the number of class names, got 2"):
+        open_records(path)
+    (tmp_path / "classes.txt").write_text("x\nx\ny\n")
+    with pytest.raises(ValueError, match=r"classes\.txt: expected the name of a class in each line, got some twice"):
+        open_records(path)
+    (tmp_path / "classes.txt").unlink()
+    path = labeled(tmp_path / "b.tar", IMAGE, ("json", b'{"label": 7, "kind": "y"}'), ("kind", b"x"))
+    found = open_records(path, label="kind")
+    assert (found.labels.tolist(), found.classes) == ([1, 0], ("x", "y"))
+
+
+@pytest.mark.parametrize(("labels", "message"), [
+    ([("txt", b"a cat")], r"sample '0': labels missing: expected a member cls, or label, cls or class in json; label="),
+    ([("cls", b"")], "sample '0': expected a label, got an empty member"),
+    ([("json", b'{"label": 0.5}')], "sample '0': expected an integer or a class name in 'label', got 0.5"),
+    ([("json", b"{")], "sample '0': expected JSON, got other text"),
+    ([("cls", b"1"), ("cls", b"cat")], "expected integers or class names as labels, got both"),
+    ([("cls", b"-1")], "labels missing: expected integers from 0, got -1"),
+    ([("cls", b"1"), ("json", b'{"label": -1}')], "labels missing: expected integers from 0, got -1"),
+])  # fmt: skip
+def test_bad_labels_of_a_webdataset(labels: list, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=rf"a\.tar: .*{message}"):
+        open_records(labeled(tmp_path / "a.tar", IMAGE, *labels))
+
+
+def test_labels_of_tfrecords(tmp_path: Path) -> None:
+    """Integers of any size, packed or one by one, and names; another feature by name."""
+    image, path = IMAGE, tmp_path / "a.tfrecord"
+    features = {"image": image, "label": 300, "other": 2, "name": b"y"}
+    path.write_bytes(record(example(features)) + record(example(features, packed=False)))
+    assert open_records(path).labels.tolist() == [300, 300]
+    assert open_records(path, label="other").labels.tolist() == [2, 2]
+    assert open_records(path, label="name").classes == ("y",)
+    for label, message in (
+        (-1, "labels missing: expected integers from 0, got -1"),
+        ([1, 2], "expected a label, an integer or"),
+    ):
+        path.write_bytes(record(example({"image": image, "label": label})))
+        with pytest.raises(ShardError, match=message):
+            open_records(path)
+
+
+def test_tfrecords_are_those_of_other_programs(tmp_path: Path) -> None:
+    """TensorBoard writes the same records, of the published checksum, and DALI reads the same images and labels."""
+    writing = pytest.importorskip("tensorboard.summary.writer.record_writer", reason="TensorBoard is not installed")
+    sharding.write_records(tmp_path / "ours.tfrecord", SAMPLES)
+    records = open_records(tmp_path / "ours.tfrecord")
+    content = [example({"image/encoded": image, "image/class/label": 1}) for image, _, _ in SAMPLES]
+    with open(tmp_path / "theirs.tfrecord", "wb") as file:
+        writer = writing.RecordWriter(file)
+        for one in content:
+            writer.write(one)
+        writer.flush()
+    assert (tmp_path / "theirs.tfrecord").read_bytes() == b"".join(map(record, content))
+    places = "".join(f"{span['record'] - 12} {span['length'] + 16}\n" for span in records.spans)
+    (tmp_path / "index").write_text(places)
+    pipeline = Pipeline(batch_size=len(SAMPLES), num_threads=1, device_id=None)
+    with pipeline:
+        kinds = {"image/encoded": tfrec.FixedLenFeature((), tfrec.string, ""),
+                 "image/class/label": tfrec.FixedLenFeature([1], tfrec.int64, -1)}  # fmt: skip
+        found = fn.readers.tfrecord(
+            path=[str(tmp_path / "ours.tfrecord")], index_path=[str(tmp_path / "index")], features=kinds
+        )
+        pipeline.set_outputs(found["image/encoded"], found["image/class/label"])
+    images, labels = pipeline.run()
+    assert [bytes(images.at(i)) for i in range(len(SAMPLES))] == [records.encoded(i) for i in range(len(SAMPLES))]
+    assert [int(labels.at(i)[0]) - 1 for i in range(len(SAMPLES))] == records.labels.tolist()
