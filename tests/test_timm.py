@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +132,15 @@ for training in eval(sys.argv[2]):
 """
 
 
-def test_the_command_runs_a_script(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_command_runs_a_script(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     before = timm.data.create_loader
-    integration.main(["--alpha", "0.5", str(script), str(folder), "(True, False)"])
+    monkeypatch.setattr(sys, "argv", ["", "--alpha", "0.5", str(script), str(folder), "(True, False)"])
+    with pytest.warns(RuntimeWarning, match="found in sys.modules"):  # of runpy, as it is imported here
+        runpy.run_module(integration.__name__, run_name="__main__")
     assert timm.data.create_loader is before
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["__main__ True AugmentedLoader 0.5", "__main__ False PrefetchLoader None"]

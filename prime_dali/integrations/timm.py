@@ -248,3 +248,7 @@ def main(words: Sequence[str] | None = None) -> None:
             f"{options.script}: expected a training loader from timm.data.create_loader, got none, so nothing was "
             "augmented"
         )
+
+
+if __name__ == "__main__":
+    main()
