@@ -23,8 +23,8 @@ SANITIZED := build/sanitized/lib
 INSTRUMENTED := build/coverage/lib
 SECONDS ?= 60
 BATCH ?= 256
-TESTS ?= $(addprefix tests/test_,primitives.py torch.py arrays.py bad_input.py cifar.py core_checks.py pixels.py \
-	random.py sampling.py scores.py states.py train_settings.py)
+TESTS ?= $(addprefix tests/test_,primitives.py torch.py arrays.py bad_input.py channels.py cifar.py core_checks.py \
+	pixels.py random.py sampling.py scores.py states.py train_settings.py)
 # On a GPU tests measure memory and times, and would see each other's.
 WORKERS ?= $(if $(CUDA_MAJOR),0,2)
 build_wheel = cd build/wheel && rm -rf build && PRIME_DALI_NAME_VARIANT=1 PRIME_DALI_CUDA=$(1) \

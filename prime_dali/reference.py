@@ -52,7 +52,7 @@ def apply(images: Any, plan: Plan) -> Array:
     if images.ndim == 5 and (images.shape[0], *images.shape[2:]) == expected:
         frames = images.shape[1]
         out = apply(images.reshape(-1, *expected[1:]), plan.of_frames(frames))
-        return out.reshape(-1, frames, *expected[1:])
+        return out.reshape(plan.views * plan.batch, frames, *expected[1:])
     if images.shape != expected:
         raise ValueError(f"images: expected shape {list(expected)} for this plan, got {list(images.shape)}")
     if images.dtype not in _LARGEST and images.dtype.kind != "f" and images.dtype.name != "bfloat16":

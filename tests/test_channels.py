@@ -83,7 +83,7 @@ def test_every_number_of_channels(channels: int, dtype: Any, kernels: tuple[str,
     assert np.abs(normalized - (out - mean[:, None, None]) / std[:, None, None]).max() < 1e-5
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_the_first_channels_are_those_of_fewer(dtype: Any, kernels: tuple[str, Run]) -> None:
     """The same draws, and the same bits: also where CUDA kernels of any number of channels meet those of three."""
     _, run = kernels

@@ -112,7 +112,7 @@ def plan() -> Plan:
 
 
 def test_a_plan_says_what_it_is_for() -> None:
-    facts = "rows=40, views=2, size=(32, 48), chains=3, depth=3"
+    facts = "rows=40, views=2, size=(32, 48), channels=3, chains=3, depth=3"
     assert repr(plan()) == f"Plan({facts}, device='cpu', array='numpy')"
     assert repr(plan().torch()) == f"Plan({facts}, device='cpu', array='torch')"
     assert repr(plan().torch("meta")) == f"Plan({facts}, device='meta', array='torch')"

@@ -109,6 +109,9 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       for (int axis = 0; axis < out_layout.size(); ++axis) made[axis] = side(out_layout[axis]);
       shape.set_tensor_shape(i, made);
     }
+    DALI_ENFORCE(
+        means_.empty() || images == 0 || means_.size() == static_cast<size_t>(format_.channels),
+        make_string("mean, std: expected ", format_.channels, " numbers each, one per channel, got ", means_.size()));
     if (images) read_normalization(means_, scales_, format_);
     outputs.assign(views_.size(), {shape, type_});
     draw(ws, images);
