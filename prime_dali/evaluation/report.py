@@ -28,7 +28,7 @@ HEADINGS = {
     "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "cifar-p": "CIFAR-P",
     "imagenet-c": "ImageNet-C", "imagenet-c-bar": "ImageNet-C-bar", "imagenet-3dcc": "ImageNet-3DCC",
     "imagenet-r": "ImageNet-R", "imagenet-a": "ImageNet-A", "imagenet-sketch": "ImageNet-Sketch",
-    "imagenet-v2": "ImageNetV2", "imagenet-v2-threshold": "ImageNetV2 (threshold 0.7)",
+    "imagenet-v2": "ImageNetV2 (matched frequency)", "imagenet-v2-threshold": "ImageNetV2 (threshold 0.7)",
     "imagenet-v2-top": "ImageNetV2 (top images)", "stylized": "Stylized ImageNet", "imagenet-p": "ImageNet-P",
 }  # fmt: skip
 """What tables and help call each set."""

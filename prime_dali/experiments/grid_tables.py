@@ -16,16 +16,19 @@ from typing import Any
 
 from .. import __version__
 from .._files import write_texts
-from ..evaluation import report, report_parts, reported
+from ..evaluation import report, reported
 from ..evaluation.names import GROUPS
+from ..evaluation.report_parts import mean_calibration
 from . import grid_file
 from .grid_file import Grid, Run
 
-BAR, ECE = "C-bar", "ECE"
+BAR = "C-bar"
 COLUMNS = ("clean", "corrupted", *GROUPS)
 """Accuracies, in percent: on the clean test set, the mean over the benchmark, and over the corruptions of a group.
-:data:`BAR`: the mean over the other benchmark, if it was evaluated. :data:`ECE`: the mean calibration error on the
-corruptions, if it was measured."""
+:data:`BAR`: the mean over the other benchmark, if it was evaluated."""
+
+ECE = "ECE"
+"""The mean calibration error over the benchmark, in percent: a further column, if it was measured."""
 
 PUBLISHED = {
     "cifar10": (125.306918046875, 122.950394140625, 113.86538318359375),
@@ -132,7 +135,7 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
     if found:
         out["corrupted"] = 100 * found["scores"]["corruption_accuracy"]
         out |= {group: 100 * accuracy for group, accuracy in found["scores"]["by_group"].items()}
-        ece = report_parts.mean_calibration(found, "ece")
+        ece = mean_calibration(found, "ece")
         out |= {} if ece is None else {ECE: 100 * ece}
     bar = sets.get("cifar-c-bar") or sets.get("imagenet-c-bar")
     return out | ({BAR: 100 * bar["scores"]["corruption_accuracy"]} if bar else {})
