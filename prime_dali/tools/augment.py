@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _command, _devices
+from .. import _arguments, _batches, _command, _devices
 from .._command import Parser
 from .._files import replacing
 from ..config import PrimeConfig
@@ -233,7 +233,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{made.folder / jobs.MANIFEST}: config: expected a PrimeConfig ({error})") from error
     device = _devices.kernel_device(manifest["device"])
-    return _copies.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
+    return _batches.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
 
 
 def _write_again(file: Path, out: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _workers, arrays
+from .. import __version__, _arguments, _batches, _workers
 from .._states import TEXT
 from ..config import PrimeConfig
 from ..data import jobs, shards
@@ -23,7 +23,6 @@ from ..data.folders import SUFFIXES as PICTURES
 from ..data.folders import classes, shown, walk
 from ..data.pictures import PhotoError, read_photo, sha256
 from ..data.shards import Shard
-from ..plan import Plan
 from . import records
 
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
@@ -60,25 +59,6 @@ class Settings:
     """``skip``: log and leave out files that cannot be used."""
     shard: Shard | None = None
     """Do only this part of the work; :func:`.augment.join` puts the parts together."""
-
-
-def augment(
-    images: NDArray[np.uint8], numbers: NDArray[np.int64], copy: int, config: PrimeConfig, seed: int, device: str,
-    threads: int | None = None,
-) -> tuple[NDArray[np.uint8], Plan]:  # fmt: skip
-    """This copy of the images, uint8 ``[N, H, W, 3]``, whose indices in the source are ``numbers``."""
-    size = images.shape[1], images.shape[2]
-    if device == "cpu":
-        plan = arrays.sample(config, numbers, size=size, seed=seed, epoch=copy, view=0)
-        return arrays.apply(images, plan, layout="NHWC", threads=threads), plan
-    import torch
-
-    from .. import torch_ops
-
-    index = torch.tensor(numbers, device=device)
-    plan = torch_ops.sample(config, index, size=size, seed=seed, epoch=copy, view=0)
-    out = torch_ops.apply(torch.tensor(images, device=device).permute(0, 3, 1, 2), plan, channels_last=True)
-    return out.permute(0, 2, 3, 1).cpu().numpy(), plan
 
 
 # Folders of images: one file per copy.
@@ -167,7 +147,7 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
         return str(error)
     lines = []
     for copy in copies:
-        pixels, plan = augment(
+        pixels, plan = _batches.augment(
             image[None], np.array([number]), copy, settings.config, settings.seed, settings.device, _shared[1]
         )
         name = target(photo, copy, settings.format)
@@ -235,7 +215,7 @@ class CifarFiles:
         """A copy of these images as in the files; None: the clean images."""
         images, settings = self.train.images[numbers], self.settings
         if copy is not None:
-            images, _ = augment(
+            images, _ = _batches.augment(
                 images, numbers, copy, settings.config, settings.seed, settings.device, settings.workers
             )
         assert settings.cifar is not None
