@@ -25,21 +25,18 @@ from prime_dali.ray import PRIME
 
 def decode(row: dict[str, Any], size: int) -> dict[str, Any]:
     """The row of a file with its image, uint8 [size, size, 3]."""
-    with Image.open(row["path"]) as image:
-        return {**row, "image": np.asarray(ImageOps.fit(image.convert("RGB"), (size, size)))}
+    return {**row, "image": np.asarray(ImageOps.fit(Image.open(row["path"]).convert("RGB"), (size, size)))}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, and print the last loss of every epoch."""
     options = parse(__doc__, argv)
-    files = ImageFolder(options.folder)
-    rows = [{"path": path, "label": label, "index": index} for index, (path, label) in enumerate(files.samples)]
-    model = resnet18(num_classes=len(files.classes)).to(options.device)
+    rows = [{"path": p, "label": c, "index": i} for i, (p, c) in enumerate(ImageFolder(options.folder).samples)]
+    model = resnet18(num_classes=len({row["label"] for row in rows})).to(options.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     actors = ray.data.ActorPoolStrategy(size=max(options.workers, 1))
     for epoch in range(options.epochs):
-        random.Random(epoch).shuffle(rows)
-        images = ray.data.from_items(rows).map(decode, fn_kwargs={"size": options.size})
+        images = ray.data.from_items(random.sample(rows, len(rows))).map(decode, fn_kwargs={"size": options.size})
         drawn = {"config": "imagenet", "seed": 1, "epoch": epoch}
         augmented = images.map_batches(PRIME, fn_constructor_kwargs=drawn, batch_size=options.batch, compute=actors)
         for batch in augmented.iter_batches(batch_size=options.batch):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
+import os
 import runpy
 import shutil
 import sys
@@ -26,6 +28,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """Ray, with a cluster in this machine: CPUs for two actors and a task."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     pytest.importorskip("ray.data", reason="ray[data] is not installed")
     folder = tempfile.mkdtemp(prefix="ray-")  # short: sockets in it may have names of 107 bytes
@@ -121,6 +124,14 @@ def test_bad_batches(ray: Any) -> None:
     for given in ({"epoch": -1}, {"seed": 0.5}, {"index": 3}, {"device": "gpu"}, {"config": "imagnet"}):
         with pytest.raises((TypeError, ValueError), match=f"{next(iter(given))}|preset"):
             PRIME(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_docstrings_example() -> None:
+    import prime_dali.ray as module
+
+    found = doctest.DocTestFinder().find(module.PRIME, "PRIME", module, globs={"np": np})
+    assert [doctest.DocTestRunner().run(one) for one in found if one.examples] == [(0, 5)]
 
 
 def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
