@@ -24,8 +24,8 @@ from PIL import Image
 from test_corruptions import tiles
 
 from prime_dali import _workers, cli
-from prime_dali.data import shards
-from prime_dali.data.shards import Shard
+from prime_dali.data import job_shards as shards
+from prime_dali.data.job_shards import Shard
 from prime_dali.evaluation import corrupt, report
 from prime_dali.models import networks
 from prime_dali.tools import copies

@@ -21,10 +21,10 @@ from .. import _progress
 from .._files import create, held, naming, sync, sync_file_system
 from .._states import Kind
 from ..config import with_new_names
-from . import shards
+from . import job_shards as shards
 from .folders import shown
 from .pictures import PhotoError, sha256
-from .shards import Shard
+from .job_shards import Shard
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names

@@ -19,7 +19,7 @@ from ..data import folders as _folders
 from ..data import jobs, shards
 from ..data.cifar import SIDE, Cifar, read_cifar
 from ..data.pictures import PhotoError, open_picture, reading
-from ..data.shards import Shard
+from ..data.job_shards import Shard
 from . import corruptions, distortions
 from .names import SEVERITIES
 

@@ -14,8 +14,8 @@ import torch
 
 from .._files import replacing
 from .._states import Kind
-from ..data import shards
-from ..data.shards import Shard
+from ..data import job_shards as shards
+from ..data.job_shards import Shard
 from ..models import networks
 from . import benchmarks
 from .scores import Count, Counts

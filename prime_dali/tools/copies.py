@@ -22,7 +22,7 @@ from ..data.cifar import BINARY_FILES, BINARY_NAMES, Cifar, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
 from ..data.folders import classes, shown, walk
 from ..data.pictures import PhotoError, read_photo, sha256
-from ..data.shards import Shard
+from ..data.job_shards import Shard
 from . import records
 
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}

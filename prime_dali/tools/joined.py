@@ -11,7 +11,7 @@ import numpy as np
 
 from .._states import TEXT
 from ..data import jobs, shards
-from ..data.shards import Shard
+from ..data.job_shards import Shard
 from . import copies, records
 from .copies import Settings
 

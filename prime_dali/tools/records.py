@@ -16,7 +16,7 @@ from .._states import TEXT, Kind
 from ..data import jobs
 from ..data.folders import shown
 from ..data.pictures import sha256
-from ..data.shards import Shard
+from ..data.job_shards import Shard
 
 ADVICE = "remove this line, and the run makes its file again"
 FILES = "files.jsonl"
