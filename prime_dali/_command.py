@@ -27,6 +27,7 @@ _REASONS = {
 }  # fmt: skip
 _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError)
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+_NEGATIVE = re.compile(r"-\.?\d")
 _PACKAGE = str(Path(__file__).parent)
 
 
@@ -74,6 +75,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
+        self._negative_number_matcher = _NEGATIVE  # as of Python 3.14: -1/4 is a value, though a wrong one
         if self.add_help:
             self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS,
                               help=f"on an error, print the traceback (as {DEBUG}=1 does)")  # fmt: skip
@@ -119,10 +121,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message}\nsee {self.prog} --help\n")
 
     def _is_unknown(self, word: str) -> bool:
-        if len(word) < 2 or word[0] != "-" or " " in word:
+        if len(word) < 2 or word[0] != "-" or " " in word or _NEGATIVE.match(word):
             return False
-        with contextlib.suppress(ValueError):
-            return float(word) != float(word)  # a number is not an option
         return word.partition("=")[0] not in self._option_string_actions
 
     def _hint(self, option: str) -> str:

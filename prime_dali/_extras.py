@@ -20,6 +20,7 @@ PACKAGES = {
     "huggingface": {"accelerate": "accelerate", "datasets": "datasets", "transformers": "transformers"},
     "dali-cuda13": {"nvidia.dali": "nvidia-dali-cuda130"},
     "cupy-cuda13": {"cupy": "cupy-cuda13x"},
+    "ray": {"ray": "ray"},
 }  # fmt: skip
 """By extra: names of modules, and of the packages that contain them."""
 

@@ -16,8 +16,8 @@ _TEMPORARY = ".unfinished-"  # prefix of the names of files that are being writt
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Lock the folder, which is created if it does not exist, for this run alone.
+def held(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Lock the folder, which is created if it does not exist, for this run alone; ``shared``: for runs that share it.
 
     Raises:
         RuntimeError: Another run has locked it, or it was removed or replaced within the block, and what was written
@@ -27,7 +27,7 @@ def held(folder: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(f"{folder}: another run is writing there") from None
         yield
@@ -52,6 +52,29 @@ def alone(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def locked(path: Path, refusal: str) -> Iterator[None]:
+    """Lock a file, which is created if it does not exist. Unlike the lock of a folder it holds for other machines too.
+
+    A file system without such locks gives none.
+
+    Raises:
+        RuntimeError: Another process has locked it; the message is ``refusal``.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only what is open for writing
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(refusal) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+                raise
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; if the block succeeds, the file is synced and renamed to ``path``.
 
@@ -71,6 +94,29 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
         os.close(handle)
+
+
+def create(path: Path, text: str) -> None:
+    """Write a complete new file. If it exists, or another process creates it at the same time, that one stays."""
+    _remove_stale(path.parent)
+    handle, temporary = _temporary(path)
+    try:
+        with naming(path, temporary):
+            temporary.write_text(text)
+            temporary.chmod(0o666 & ~_umask())
+            sync(temporary)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                pass
+            except OSError as error:  # a file system without links: what comes last stays
+                if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
+                    raise
+                temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+        os.close(handle)
+    sync(path.parent)
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:

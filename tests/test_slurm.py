@@ -11,6 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from conftest import make_images
+from PIL import Image
 
 SCRIPTS = sorted((Path(__file__).parent.parent / "examples" / "slurm").glob("*.sbatch"))
 SRUN = """#!/bin/bash
@@ -44,7 +47,7 @@ def start(script: Path, folder: Path, *words: str) -> subprocess.Popen:
         command(folder, name, text)
     environment = os.environ | {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "localhost",
-        "SLURM_ARRAY_TASK_ID": "1", "OMP_NUM_THREADS": "1",
+        "SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "3", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     return subprocess.Popen(["bash", str(script), *words], env=environment)
 
@@ -63,7 +66,7 @@ def requeued(folder: Path) -> list[str]:
 
 
 def test_there_are_scripts() -> None:
-    assert [path.stem for path in SCRIPTS] == ["grid", "train_many_nodes", "train_one_node"]
+    assert [path.stem for path in SCRIPTS] == ["grid", "shards", "train_many_nodes", "train_one_node"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
@@ -82,6 +85,8 @@ def test_the_signal_before_the_time_limit_requeues(script: Path, tmp_path: Path)
     words = (tmp_path / "started").read_text()
     if script.stem == "grid":
         assert words.startswith("analyze --some words here --task 1 ")
+    elif script.stem == "shards":
+        assert words.startswith("--some words here --shard 1/3 ")
     else:
         assert words == "train --some words here RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=localhost\n"
     process.send_signal(signal.SIGUSR1)
@@ -120,6 +125,27 @@ def test_scancel_does_not_requeue(tmp_path: Path) -> None:
     assert process.wait(timeout=20) == 75
     assert (tmp_path / "terminated").exists()
     assert not requeued(tmp_path)
+
+
+def test_shards_under_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements of an array that fill one folder; the signal stops one at once, and it resumes."""
+    photos, out = tmp_path / "photos", tmp_path / "out"
+    photos.mkdir()
+    for number, image in enumerate(make_images(24, 64, 64, torch.uint8)):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(photos / f"{number:02d}.png")
+    call = "import sys; from prime_dali.cli import main; sys.exit(main(sys.argv[1:]))"
+    command(tmp_path, "prime-dali", f"#!/bin/bash\nexec {sys.executable} -c '{call}' \"$@\"\n")
+    words = ["augment", str(photos), str(out), "--copies", "8", "--device", "cpu", "--workers", "1"]
+    monkeypatch.setenv("SHARDS", "2")  # the array's own number is 3
+    process = start(SCRIPTS[1], tmp_path, *words)
+    wait_for(out / ".shards" / "1-of-2" / "files.jsonl", process)
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=100) == 0
+    assert requeued(tmp_path) == ["requeue 42"]
+    assert 0 < len(list(out.glob("*.png"))) < 12 * 8
+    assert start(SCRIPTS[1], tmp_path, *words).wait(timeout=100) == 0
+    assert len(list(out.glob("*.png"))) == 12 * 8
+    assert requeued(tmp_path) == ["requeue 42"]
 
 
 @pytest.mark.timeout(200)

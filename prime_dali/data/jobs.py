@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _progress
-from .._files import held, naming, sync, sync_file_system
+from .._files import create, held, naming, sync, sync_file_system
 from .._states import Kind
 from ..config import with_new_names
+from . import job_shards as shards
 from .folders import shown
+from .job_shards import Shard
 from .pictures import PhotoError, sha256
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names
 
 
+@dataclass
+class Work:
+    """What a run has done in its destination."""
+
+    made: int = 0
+    """Files that were not there before."""
+    skipped: list[str] = field(default_factory=list)
+    """Names of images that were left out."""
+
+
 @contextlib.contextmanager
-def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterator[None]:
+def destination(folder: Path, manifest: dict[str, Any], command: str, shard: Shard | None = None) -> Iterator[Work]:
     """Lock the folder, which is created if it does not exist, and write a manifest of how its files are made.
 
     Args:
@@ -36,31 +49,114 @@ def destination(folder: Path, manifest: dict[str, Any], command: str) -> Iterato
         manifest: All that determines the files' contents; an earlier run must have had the same. Only ``about`` and
             the path of ``source`` may differ: the same files may have moved.
         command: The command that writes the manifest, for messages.
+        shard: Other shards may run at the same time, each with the same manifest.
+
+    Yields:
+        What the run has done; the block keeps it up to date.
 
     Raises:
-        ValueError: The folder contains something else, or was made with other settings; nothing is changed.
-        RuntimeError: Another run is writing there, or the folder or its manifest was removed within the block.
+        ValueError: The folder contains something else, was made with other settings, or has shards to join; nothing is
+            changed.
+        RuntimeError: Another run, or this shard, is writing there, or the folder or its manifest was removed within
+            the block.
     """
-    with held(folder):
+    work = Work()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(held(folder, shared=shard is not None))
+        others = shards.found(folder)
+        if shard is None and others:
+            raise ValueError(
+                f"{folder}: has shards of {others[0].count}; run the others with --shard and then --join, or remove "
+                f"{shards.FOLDER} to finish without them"
+            )
+        joined = (folder / MANIFEST).exists() and not others
         _label(folder, manifest, command)
-        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a run that was killed
+        if shard is not None:
+            stack.enter_context(shards.held(folder, shard))
+        shutil.rmtree(unfinished(folder, shard), ignore_errors=True)  # of a run that was killed
         try:
-            yield
+            yield work
             if not (folder / MANIFEST).exists():
                 raise RuntimeError(f"{folder}: expected the files of this run, but they were removed meanwhile")
             sync_file_system(folder)
         finally:
-            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+            shutil.rmtree(unfinished(folder, shard), ignore_errors=True)
+        if shard is not None and joined and not work.made and not work.skipped:  # nothing to join
+            shards.remove(folder, shard)
+        elif shard is not None:
+            shard.finish(folder, work.skipped)
 
 
 @contextlib.contextmanager
-def finishing(folder: Path, name: Path) -> Iterator[Path]:
+def joining(folder: Path, manifest: dict[str, Any], command: str) -> Iterator[list[Shard]]:
+    """Lock a folder that shards have filled; their own folders are removed when the block ends.
+
+    Args:
+        folder, manifest, command: As for :func:`destination`.
+
+    Yields:
+        All shards; none if their work was joined before.
+
+    Raises:
+        FileNotFoundError: No shard has begun.
+        ValueError: They were made with other settings, or there are shards of several numbers.
+        RuntimeError: A shard or another run is writing there.
+    """
+    if not (folder / MANIFEST).exists():
+        raise FileNotFoundError(
+            f"{folder}: expected what shards of prime-dali {command} have made, found no {MANIFEST}; run every shard "
+            "first, --shard 0/N and so on"
+        )
+    with held(folder), shards.joining(folder) as all_shards:
+        _label(folder, manifest, command)
+        try:
+            yield all_shards
+            sync_file_system(folder)
+            shards.remove(folder)
+        finally:
+            shutil.rmtree(unfinished(folder), ignore_errors=True)
+
+
+def check_joined(
+    folder: Path, all_shards: Sequence[Shard], names: Sequence[Path], incomplete: Sequence[int], on_error: str
+) -> None:
+    """Check that shards have made everything but for pictures that they skipped; print how many these are.
+
+    Args:
+        folder: The destination.
+        all_shards: As :func:`joining` yields them.
+        names: All pictures.
+        incomplete: Numbers of those whose files are not all there.
+        on_error: ``"skip"``, or ``"fail"`` if none may be skipped.
+
+    Raises:
+        ValueError: Something is missing; the message names the shards.
+        PhotoError: A picture was skipped where none may be, or all were.
+    """
+    left_out = {name for shard in all_shards for name in shard.skipped(folder)}
+    skipped = [number for number in incomplete if str(names[number]) in left_out]
+    shards.check_none_missing(folder, all_shards, len(names), sorted(set(incomplete) - set(skipped)))
+    if skipped and on_error == "fail":
+        raise PhotoError(
+            f"{shown(names[skipped[0]])}: expected no picture that a shard has skipped, got {len(skipped)}; "
+            "--on-error skip joins the others"
+        )
+    tell_skipped(len(skipped), len(names))
+
+
+def unfinished(folder: Path, shard: Shard | None = None) -> Path:
+    """The folder for files that are being written, of a run or of a shard."""
+    return (folder if shard is None else shard.folder(folder)) / UNFINISHED
+
+
+@contextlib.contextmanager
+def finishing(folder: Path, name: Path, shard: Shard | None = None) -> Iterator[Path]:
     """A temporary path to write to; it is renamed when the block ends, so a file with its final name is complete.
 
     The content is synced before the renaming. Names are synced when the run ends: a file whose name is lost in a power
     failure is made again.
     """
-    temporary = folder / UNFINISHED / f"{os.getpid()}{name.suffix}"
+    temporary = unfinished(folder, shard) / f"{os.getpid()}{name.suffix}"
     temporary.parent.mkdir(exist_ok=True)  # not the folder itself: if it was removed, that is an error
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     with naming(folder / name, temporary):
@@ -111,13 +207,12 @@ def tell_skipped(skipped: int, total: int) -> None:
 def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
     """Write the manifest, or check that the existing one is the same."""
     manifest = json.loads(json.dumps(manifest))
+    # In this order, as another shard writes the manifest before any other file.
+    foreign = any(not entry.name.startswith((UNFINISHED, shards.FOLDER)) for entry in folder.iterdir())
     if not (folder / MANIFEST).exists():
-        if any(entry.name != UNFINISHED for entry in folder.iterdir()):
+        if foreign:
             raise ValueError(f"{folder}: expected a new or empty folder, or one with a {MANIFEST}")
-        with finishing(folder, Path(MANIFEST)) as temporary:
-            temporary.write_text(json.dumps(manifest, indent=1) + "\n")
-        sync(folder)
-        return
+        create(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     there = read_manifest(folder, command)
     for key, value in manifest.items():
         found = {**there[key], "path": value["path"]} if key == "source" else there.get(key)

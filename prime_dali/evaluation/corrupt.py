@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _command, _workers
 from ..data import folders as _folders
+from ..data import job_shards as shards
 from ..data import jobs
-from ..data.cifar import SIDE, read_cifar
+from ..data.cifar import SIDE, Cifar, read_cifar
+from ..data.job_shards import Shard
 from ..data.pictures import PhotoError, open_picture, reading
 from . import corruptions, distortions
 from .names import SEVERITIES
@@ -48,6 +51,8 @@ class Settings:
     workers: int = 1
     on_error: str = "fail"
     """``skip``: log and leave out photographs that cannot be read."""
+    shard: Shard | None = None
+    """Do only this part of the work; :func:`join` puts the parts together."""
 
     @property
     def kind(self) -> str:
@@ -60,7 +65,8 @@ def parser() -> _command.Parser:
     out = _command.Parser(
         prog="prime-dali corrupt",
         description="Make a corruption benchmark from a clean test set, in the layout of the published one. A run that "
-        "was stopped resumes with the same command.",
+        "was stopped resumes with the same command. Several machines each make a part with --shard, and --join puts "
+        "the parts together.",
     )
     out.add_argument("data", choices=("cifar10", "cifar100", "imagenet"), help="data set of SRC")
     out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as published, or CLASS/PHOTO folders")
@@ -86,16 +92,18 @@ def parser() -> _command.Parser:
         "--on-error", choices=("fail", "skip"), default="fail",
         help="skip: log and leave out unreadable photographs of ImageNet (default: fail)",
     )  # fmt: skip
+    shards.add_options(out)
     return out
 
 
 def main(argv: list[str]) -> None:
-    """Parse ``argv`` and make the benchmark; errors as :func:`run`."""
-    run(Settings(**vars(parser().parse_args(argv))))
+    """Parse ``argv`` and make or join the benchmark; errors as :func:`run` and :func:`join`."""
+    options = vars(parser().parse_args(argv))
+    (join if options.pop("join") else run)(Settings(**options))
 
 
 def run(settings: Settings) -> None:
-    """Make the benchmark, or the files of it that are missing.
+    """Make the benchmark, or the files of it that are missing; with ``settings.shard`` only those of this shard.
 
     The files depend only on the source, seed and library versions, not on the number of workers or interruptions.
     ``manifest.json`` in the destination records how they were made, and that they are not the published ones.
@@ -109,6 +117,21 @@ def run(settings: Settings) -> None:
     """
     settings = _checked(settings)
     (_imagenet if settings.kind == "imagenet" else _cifar)(settings)
+
+
+def join(settings: Settings) -> None:
+    """Put together what the shards of :func:`run` have made: the same files as of a run without shards.
+
+    Args:
+        settings: Those of the shards; ``shard`` is None.
+
+    Raises:
+        ValueError: As :func:`run`; or the work of a shard is missing; the message names the shards to run again.
+        FileNotFoundError: As :func:`run`; or there is nothing to join.
+        RuntimeError: A shard or another run is writing to the destination.
+    """
+    settings = _checked(settings)
+    (_join_imagenet if settings.kind == "imagenet" else _join_cifar)(settings)
 
 
 def _checked(settings: Settings) -> Settings:
@@ -151,36 +174,68 @@ def _checked(settings: Settings) -> Settings:
 
 
 def _cifar(settings: Settings) -> None:
-    data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False)
-    images, labels = data.images, data.labels.astype(np.uint8)
-    severities, count = settings.severities, len(images)
-    source = jobs.source_of_arrays(settings.source, images, labels)
-    with _destination(settings, source, severities=severities):
-        if not (settings.destination / "labels.npy").exists():
-            with jobs.finishing(settings.destination, Path("labels.npy")) as temporary:
-                np.save(temporary, np.tile(labels, len(severities)))
-        names = [name for name in settings.names if not (settings.destination / f"{name}.npy").exists()]
-        tasks = [
-            (name, severity, settings.seed, start)
-            for name in names
-            for severity in severities
-            for start in range(0, count, _BATCH)
+    data, manifest = _read_cifar(settings)
+    folder, shard = settings.destination, settings.shard
+    with jobs.destination(folder, manifest, "corrupt", shard) as work:
+        if shard is None:
+            _write_labels(settings, data.labels)
+        blocks = shards.chosen(shard, _blocks(settings, data))
+        count = sum(size for _, _, size in blocks)
+        own = Path() if shard is None else shard.folder(Path())
+        names = [
+            name
+            for name in settings.names
+            if blocks and not any((folder / part / f"{name}.npy").exists() for part in (Path(), own))
         ]
-        with (
-            _pool(settings, len(tasks), images) as pool,
-            _bar(settings, len(names) * len(severities) * count) as bar,
-        ):
+        tasks = [(name, severity, settings.seed, start) for name in names for severity, start, _ in blocks]
+        with _pool(settings, len(tasks), data.images) as pool, _bar(settings, len(names) * count) as bar:
             parts = pool.map(_cifar_part, *zip(*tasks, strict=True)) if tasks else iter(())
             for name in names:
-                out = np.empty((len(severities) * count, SIDE, SIDE, 3), np.uint8)
+                out = np.empty((count, SIDE, SIDE, 3), np.uint8)
                 filled = 0
                 while filled < len(out):
                     part = next(parts)
                     out[filled : filled + len(part)] = part
                     filled += len(part)
                     bar.update(len(part))
-                with jobs.finishing(settings.destination, Path(f"{name}.npy")) as temporary:
-                    np.save(temporary, out)
+                with jobs.finishing(folder, own / f"{name}.npy", shard) as temporary:
+                    np.save(temporary, out) if shard is None else out.tofile(temporary)
+                work.made += 1
+
+
+def _join_cifar(settings: Settings) -> None:
+    data, manifest = _read_cifar(settings)
+    folder, blocks = settings.destination, _blocks(settings, data)
+    with jobs.joining(folder, manifest, "corrupt") as all_shards:
+        names = [f"{name}.npy" for name in settings.names if not (folder / f"{name}.npy").exists()]
+        shards.check_parts(folder, all_shards, dict.fromkeys(names, len(blocks)))
+        _write_labels(settings, data.labels)
+        for name in names:
+            parts = [shard.folder(folder) / name for shard in all_shards]
+            pixels = b"".join(shards.woven(parts, [size * SIDE * SIDE * 3 for _, _, size in blocks]))
+            with jobs.finishing(folder, Path(name)) as temporary:
+                np.save(temporary, np.frombuffer(pixels, np.uint8).reshape(-1, SIDE, SIDE, 3))
+    print(f"joined {len(all_shards)} shards: {len(settings.names)} corruptions of {len(data.images):,} images")
+
+
+def _read_cifar(settings: Settings) -> tuple[Cifar, dict[str, Any]]:
+    """The images, and the destination's manifest."""
+    data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False)
+    source = jobs.source_of_arrays(settings.source, data.images, data.labels)
+    return data, _manifest(settings, source, severities=settings.severities)
+
+
+def _blocks(settings: Settings, data: Cifar) -> list[tuple[int, int, int]]:
+    """Severity, first image and number of images of each block of a corruption's file, in their order there."""
+    count = len(data.images)
+    return [(severity, start, min(_BATCH, count - start)) for severity in settings.severities
+            for start in range(0, count, _BATCH)]  # fmt: skip
+
+
+def _write_labels(settings: Settings, labels: NDArray[np.int64]) -> None:
+    if not (settings.destination / "labels.npy").exists():
+        with jobs.finishing(settings.destination, Path("labels.npy")) as temporary:
+            np.save(temporary, np.tile(labels.astype(np.uint8), len(settings.severities)))
 
 
 def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.uint8]:
@@ -193,20 +248,37 @@ def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.u
 
 def _imagenet(settings: Settings) -> None:
     photos = _photos(settings.source)
-    skipped = 0
+    folder, shard, own = settings.destination, settings.shard, shards.chosen(settings.shard, enumerate(photos))
+    manifest = _manifest(settings, jobs.source_of_contents(settings.source, photos))
     with (
-        _destination(settings, jobs.source_of_contents(settings.source, photos)),
-        _pool(settings, len(photos), settings) as pool,
-        _bar(settings, len(photos)) as bar,
+        jobs.destination(folder, manifest, "corrupt", shard) as work,
+        _pool(settings, len(own), settings) as pool,
+        _bar(settings, len(own)) as bar,
     ):
-        for error in pool.map(_imagenet_photo, range(len(photos)), photos, chunksize=4):
+        done = pool.map(_imagenet_photo, *zip(*own, strict=True), chunksize=4) if own else iter(())
+        for (_, photo), (made, error) in zip(own, done, strict=True):
             bar.update()
+            work.made += made
             if error and settings.on_error == "fail":
                 raise PhotoError(error)
             if error:
-                skipped += 1
+                work.skipped.append(str(photo))
                 bar.write(f"skipped {error}")
-    jobs.tell_skipped(skipped, len(photos))
+    jobs.tell_skipped(len(work.skipped), len(photos))
+
+
+def _join_imagenet(settings: Settings) -> None:
+    photos = _photos(settings.source)
+    folder = settings.destination
+    listed = functools.lru_cache(4096)(lambda inside: set(os.listdir(inside)) if inside.is_dir() else set())
+    with jobs.joining(folder, _manifest(settings, jobs.source_of_contents(settings.source, photos)), "corrupt") as them:
+        incomplete = [
+            number
+            for number, photo in enumerate(photos)
+            if any(path.name not in listed(folder / path.parent) for path in _paths(settings, photo).values())
+        ]
+        jobs.check_joined(folder, them, photos, incomplete, settings.on_error)
+    print(f"joined {len(them)} shards: {len(settings.names)} corruptions of {len(photos) - len(incomplete):,} images")
 
 
 def _photos(source: Path) -> list[Path]:
@@ -227,30 +299,35 @@ def _name(photo: Path) -> str:
     return photo.name if photo.suffix.lower() in (".jpg", ".jpeg") else f"{photo.name}.JPEG"
 
 
-def _imagenet_photo(number: int, photo: Path) -> str:
-    """Write the missing files of one photograph; return an error message, or an empty string."""
-    from PIL import Image
-
-    settings: Settings = _shared
-    wanted = {
+def _paths(settings: Settings, photo: Path) -> dict[tuple[str, int], Path]:
+    """The files to make from a photograph, by corruption and severity."""
+    return {
         (corruption, severity): Path(corruption, str(severity), photo.parent, _name(photo))
         for corruption in settings.names
         for severity in settings.severities
     }
+
+
+def _imagenet_photo(number: int, photo: Path) -> tuple[int, str]:
+    """Write the missing files of one photograph; return their number, and an error message or an empty string."""
+    from PIL import Image
+
+    settings: Settings = _shared
+    wanted = _paths(settings, photo)
     missing = {key: path for key, path in wanted.items() if not (settings.destination / path).exists()}
     if not missing:
-        return ""
+        return 0, ""
     try:
         longest = max(wanted.values(), key=lambda path: len(os.fsencode(path)))
         jobs.check_name(settings.destination, longest, settings.source / photo)
         image = read_224(settings.source / photo)
     except PhotoError as error:
-        return str(error)
+        return 0, str(error)
     for (corruption, severity), path in missing.items():
         changed = corruptions.imagenet(image, corruption, severity, seed=settings.seed, number=number)
-        with jobs.finishing(settings.destination, path) as temporary:
+        with jobs.finishing(settings.destination, path, settings.shard) as temporary:
             Image.fromarray(changed).save(temporary, "JPEG", quality=85, optimize=True)
-    return ""
+    return len(missing), ""
 
 
 def read_224(path: Path) -> NDArray[np.uint8]:
@@ -273,12 +350,12 @@ def read_224(path: Path) -> NDArray[np.uint8]:
 # What both do with a folder and with processes.
 
 
-def _destination(settings: Settings, source: dict[str, Any], **more: Any) -> AbstractContextManager[None]:
-    """The destination, locked by this run, with a manifest."""
+def _manifest(settings: Settings, source: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The destination's manifest."""
     import cv2
 
     benchmark = BENCHMARKS[settings.data, settings.which]
-    manifest = {
+    return {
         "about": f"{benchmark}, regenerated by prime-dali from a clean test set. These are not the published files.",
         "benchmark": benchmark,
         "source": source,
@@ -291,7 +368,6 @@ def _destination(settings: Settings, source: dict[str, Any], **more: Any) -> Abs
         },
         "strengths": corruptions.STRENGTHS[settings.kind, settings.which],
     }
-    return jobs.destination(settings.destination, manifest, "corrupt")
 
 
 _shared: Any = None  # in a worker: all images, or the settings
@@ -306,7 +382,7 @@ def _begin(shared: Any) -> None:
 
 
 def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager[_workers.Pool]:
-    return _workers.pool(settings.destination / jobs.UNFINISHED, settings.workers, tasks, _begin, shared)
+    return _workers.pool(jobs.unfinished(settings.destination, settings.shard), settings.workers, tasks, _begin, shared)
 
 
 def _bar(settings: Settings, images: int) -> jobs.Bar:
@@ -314,5 +390,5 @@ def _bar(settings: Settings, images: int) -> jobs.Bar:
     return jobs.Bar(
         images, BENCHMARKS[settings.data, settings.which], data=_folders.shown(settings.source),
         corruptions=f"{len(settings.names)}, at severities {severities}", device=f"cpu, {settings.workers} workers",
-        out=_folders.shown(settings.destination),
+        **shards.facts(settings.shard), out=_folders.shown(settings.destination),
     )  # fmt: skip

@@ -17,12 +17,14 @@ from torch import nn
 
 from .. import _arguments, _command, _devices, _progress
 from ..data import cifar
+from ..data import job_shards as shards
 from ..models import networks
 from . import (
     adaptation,
     benchmarks,
     image_sets,
     imagenet_sets,
+    parts,
     predicting,
     report,
     scores,
@@ -104,6 +106,7 @@ def run(
     batch: int = 1000,
     adapt: adaptation.Adaptation | None = None,
     progress: Callable[[list[Any]], Iterable[Any]] = iter,
+    part: parts.Part | None = None,
 ) -> Counts:
     """Evaluate a classifier on sets of :mod:`prime_dali.evaluation.benchmarks`.
 
@@ -112,6 +115,7 @@ def run(
         sets: By name, such as ``"clean"`` and ``"cifar-c"``.
         device, batch, adapt: As for :func:`count`.
         progress: Wraps the list of what is evaluated, as :func:`._progress.over`.
+        part: Evaluate what is missing of this shard, and keep each count there; the result has those of this shard.
 
     Raises:
         ValueError: As for :func:`count`; unreadable files, which are named; ``adapt`` with sets of sequences.
@@ -120,32 +124,24 @@ def run(
     for name, what in sets.items():
         if adapt is not None and isinstance(what, sequences.Perturbed):
             raise ValueError(f"bn-adapt: expected sets of images, got {name}, whose parts are sequences")
-    tasks: list[tuple[str, str | None, int]] = []
-    for name, what in sets.items():
-        if isinstance(what, benchmarks.Corrupted):
-            tasks += [(name, corruption, severity) for corruption, severity in what.parts()]
-        elif isinstance(what, sequences.Perturbed):
-            tasks += [(name, perturbation, 0) for perturbation in what.parts()]
-        else:
-            tasks.append((name, None, 0))
-    counts: dict[str, Any] = {}
-    for name, corruption, severity in progress(tasks):
-        found = _measured(classifier, sets[name], (name, corruption, severity), device, batch, adapt)
-        if corruption is None:
-            counts[name] = found
-        else:
-            counts.setdefault(name, {}).setdefault(corruption, {})[severity] = found
-    return counts
+    tasks = parts.tasks_of(sets)
+    counts: dict[parts.Task, parts.Found] = {} if part is None else part.counts
+    for task in progress(tasks if part is None else part.missing(tasks)):
+        found = _measured(classifier, sets[task[0]], task, device, batch, adapt)
+        counts[task] = found
+        if part is not None:
+            part.add(task, found)
+    return parts.by_set(tasks, counts)
 
 
 def _measured(
     classifier: networks.Classifier,
     what: report.Set,
-    task: tuple[str, str | None, int],
+    task: parts.Task,
     device: torch.device,
     batch: int,
     adapt: adaptation.Adaptation | None,
-) -> Count | scores.Stability:
+) -> parts.Found:
     """What is counted of a set, or of one part of it: a corruption at a severity, or a perturbation."""
     name, corruption, severity = task
     statistics = classifier.mean, classifier.std
@@ -162,7 +158,8 @@ def parser() -> _command.Parser:
     parser = _command.Parser(
         prog="prime-dali evaluate",
         description="Accuracy, corruption accuracy, mCE, calibration error and flip rates of a classifier. Networks of "
-        "32 x 32 images are evaluated on CIFAR, others on ImageNet.",
+        "32 x 32 images are evaluated on CIFAR, others on ImageNet. Several machines each evaluate a part of the sets "
+        "with --shard; --join makes the tables.",
     )
     add = parser.add_argument
     add("checkpoint", help="checkpoint of prime-dali train; any state dict (with --network and --num-classes), such as "
@@ -195,7 +192,9 @@ def parser() -> _command.Parser:
     add("--workers", type=_command.workers, default="0", help="processes that decode images; 0: one per core")
     add("--loader", choices=image_sets.LOADERS, default="pillow", help="image decoder: pillow, as for published "
         "numbers, or dali, on the GPU, with slightly different pixels; default: pillow")  # fmt: skip
-    add("--out", type=Path, metavar="DIR", help="folder for results.json, results.csv, results.md and plots")
+    add("--out", type=Path, metavar="DIR", help="folder for results.json, results.csv, results.md and plots; for "
+        "the counts of shards")  # fmt: skip
+    shards.add_options(parser)
     return parser
 
 
@@ -205,6 +204,8 @@ def main(argv: list[str]) -> None:
     options = known.parse_args(argv)
     if not _folders(options):
         known.error("expected one or more sets, such as --clean DIR, got none")
+    if (options.shard or options.join) and options.out is None:
+        known.error("--out: expected with --shard and --join, one folder for all shards, got none")
     _arguments.integer("batch", options.batch, 1, 2**20)
     adapt = adaptation.parse(options.bn_adapt, options.seed) if options.bn_adapt else None
     device = _devices.torch_device(options.device)
@@ -216,20 +217,31 @@ def main(argv: list[str]) -> None:
     rules = _rules(options, sets, dataset)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
-    classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    start = time.monotonic()
-    print(_about(options, classifier, device), file=sys.stderr, flush=True)
-    counts = run(
-        classifier, sets, device=device, batch=options.batch, adapt=adapt,
-        progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
-    )  # fmt: skip
     settings = {
         "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
-        "loader": options.loader, "subset": options.subset, "partial": options.partial,
-        "folders": {name: str(folder) for name, folder in _folders(options).items()},
+        "hardware": report.hardware(device), "loader": options.loader, "subset": options.subset,
+        "partial": options.partial, "folders": {name: str(folder) for name, folder in _folders(options).items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
     }  # fmt: skip
-    print(f"evaluated in {_progress.clock(time.monotonic() - start)}", file=sys.stderr, flush=True)
+    sharded = options.shard or options.join
+    about = {**settings, "checkpoint": parts.fingerprint(classifier), "versions": report.versions()} if sharded else {}
+    if options.join:
+        found, where = parts.join(options.out, parts.tasks_of(sets), about)
+        counts = parts.by_set(parts.tasks_of(sets), found)
+        settings |= where
+    else:
+        classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        start = time.monotonic()
+        print(_about(options, classifier, device), file=sys.stderr, flush=True)
+        with parts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part:
+            counts = run(
+                classifier, sets, device=device, batch=options.batch, adapt=adapt, part=part,
+                progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
+            )  # fmt: skip
+        print(f"evaluated in {_progress.clock(time.monotonic() - start)}", file=sys.stderr, flush=True)
+    if options.shard:
+        print(f"shard {options.shard} is done; when all are, --join makes the tables")
+        return
     results = report.collect(classifier, dataset, sets, counts, rules, settings)
     print(report.markdown(results))
     if options.out is not None:
@@ -244,7 +256,8 @@ def _about(options: argparse.Namespace, classifier: networks.Classifier, device:
     return _progress.facts({
         "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes",
         "network": f"{classifier.name} from {classifier.source}, {parameters:,} parameters",
-        "device": f"{_devices.name(device)}, {options.workers} workers", "out": options.out or "",
+        "device": f"{_devices.name(device)}, {options.workers} workers", **shards.facts(options.shard),
+        "out": options.out or "",
     })  # fmt: skip
 
 

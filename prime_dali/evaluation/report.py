@@ -80,13 +80,17 @@ def collect(
     what = {name: getattr(classifier, name) for name in ("source", "name", "num_classes", "stem", "mean", "std", "size",
                                                          "resize")}  # fmt: skip
     what |= {name: classifier.details[name] for name in ("epoch", "config") if name in classifier.details}
-    device = torch.cuda.get_device_name() if str(settings.get("device")).startswith("cuda") else platform.processor()
     return {
         "format": FORMAT, "version": VERSION, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "dataset": dataset, "classifier": what, "settings": dict(settings) | {"hardware": device or platform.machine()},
+        "dataset": dataset, "classifier": what, "settings": dict(settings),
         "versions": versions(),
         "sets": {name: _set(sets[name], counts[name], rules.get(name)) for name in counts},
     }  # fmt: skip
+
+
+def hardware(device: torch.device) -> str:
+    """The GPU's or the processor's name."""
+    return torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
 
 
 def versions() -> dict[str, str]:

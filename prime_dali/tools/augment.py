@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _command, _devices
+from .. import _arguments, _batches, _command, _devices
 from .._command import Parser
 from .._files import replacing
 from ..config import PrimeConfig
+from ..data import job_shards as shards
 from ..data import jobs
 from ..data.cifar import read_cifar
 from ..data.folders import shown
 from . import copies as _copies
+from . import joined as _joined
 from . import options as _options
-from .copies import FILES, SUFFIXES, Settings
+from . import records as _records
+from .copies import SUFFIXES, Settings
+from .records import FILES, MAX_COPIES
 
 
 def parser() -> Parser:
@@ -29,7 +33,8 @@ def parser() -> Parser:
         prog="prime-dali augment",
         description="Augment a folder of images, or CIFAR, before training. Copy K of SRC/CLASS/NAME.jpg becomes "
         "DST/CLASS/NAME-K.png. A stopped run resumes with the same command; DST/manifest.json and DST/files.jsonl say "
-        "what was drawn. Without --size every image keeps its size; the default --preset is "
+        "what was drawn. Several machines each make a part with --shard, and --join puts the parts together. Without "
+        "--size every image keeps its size; the default --preset is "
         "imagenet, or cifar with --cifar.",
     )
     add = out.add_argument
@@ -48,6 +53,7 @@ def parser() -> Parser:
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where PRIME runs; auto: a GPU if usable")
     add("--workers", type=_command.whole(0, 4096), default=0, help="processes, with --cifar threads; 0: one per core, "
         "with CUDA at most 16")  # fmt: skip
+    shards.add_options(out)
     add("--remake", action="store_true", help="make one image again: a file of DST, or data_batch_1.bin:RECORD")
     return out
 
@@ -67,11 +73,13 @@ def main(argv: list[str]) -> None:
     options.workers = options.workers or None
     options.preset = options.preset or ("cifar" if options.cifar else "imagenet")
     fields = {field.name for field in dataclasses.fields(Settings)} - {"config"}
-    run(Settings(config=_options.config(options), **{name: getattr(options, name) for name in fields}))
+    (join if options.join else run)(
+        Settings(config=_options.config(options), **{name: getattr(options, name) for name in fields})
+    )
 
 
 def run(settings: Settings) -> None:
-    """Make the copies, or those that are missing.
+    """Make the copies, or those that are missing; with ``settings.shard`` only those of this shard.
 
     The source is not modified. The files depend only on the source, settings and library versions, not on the number
     of workers or on interruptions; those of CUDA and CPU differ in rounding. Images are rotated upright according to
@@ -88,9 +96,25 @@ def run(settings: Settings) -> None:
     (_copies.pictures if settings.cifar is None else _copies.cifar)(settings)
 
 
+def join(settings: Settings) -> None:
+    """Put together what the shards of :func:`run` have made: the same files as of a run without shards.
+
+    Args:
+        settings: Those of the shards; ``shard`` is None.
+
+    Raises:
+        ValueError: As :func:`run`; or the work of a shard is missing, or there twice with a difference. The message
+            names the shards to run again.
+        FileNotFoundError: As :func:`run`; or there is nothing to join.
+        RuntimeError: A shard or another run is writing to the destination.
+    """
+    settings = _checked(settings)
+    (_joined.pictures if settings.cifar is None else _joined.cifar)(settings)
+
+
 def _checked(settings: Settings) -> Settings:
     """``settings`` with absolute paths, and device, workers and quality filled in."""
-    _arguments.integer("copies", settings.copies, 1, _copies.MAX_COPIES)
+    _arguments.integer("copies", settings.copies, 1, MAX_COPIES)
     _arguments.seed(settings.seed)
     if settings.workers is not None:
         _arguments.integer("workers", settings.workers, 1, 4096)
@@ -149,8 +173,8 @@ def _find(file: str | Path) -> _Made:
     if folder is None:
         raise FileNotFoundError(f"{file}: expected a folder above it with {FILES} of prime-dali augment, found none")
     manifest = jobs.read_manifest(folder, "augment", _MANIFEST)
-    entry = next((entry for entry in _copies.entries(folder) if folder / entry["file"] == path), None)
-    if entry is None or _copies.of_cifar(entry) != (manifest["cifar"] is not None):
+    entry = next((entry for entry in _records.entries(folder / FILES) if folder / entry["file"] == path), None)
+    if entry is None or _records.of_cifar(entry) != (manifest["cifar"] is not None):
         raise ValueError(f"{folder / FILES}: expected a line for {path.relative_to(folder)}, found none")
     if manifest["cifar"] is None:
         return _Made(folder, manifest, entry, 0)
@@ -160,7 +184,7 @@ def _find(file: str | Path) -> _Made:
 
 
 _MANIFEST = {
-    "copies": range(1, _copies.MAX_COPIES + 1), "seed": int, "cifar": (None, frozenset((10, 100))),
+    "copies": range(1, MAX_COPIES + 1), "seed": int, "cifar": (None, frozenset((10, 100))),
     "size": (None, range(8, _arguments.MAX_SIDE + 1)), "format": frozenset(SUFFIXES),
     "quality": (None, range(1, 101)), "device": frozenset(("cpu", "cuda")), "config": dict,
 }  # fmt: skip
@@ -186,10 +210,10 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
             f"{source}: no such folder; if it has moved, enter its new path in {made.folder / jobs.MANIFEST}"
         )
     if manifest["cifar"] is None:
-        path, number, copy = _copies.inside(source, entry["source"]), entry["number"], entry["copy"]
+        path, number, copy = _records.inside(source, entry["source"]), entry["number"], entry["copy"]
         if not path.exists():
             raise FileNotFoundError(f"{path}: expected the file that {file} was made from, found none")
-        _copies.check_unchanged(path, entry)
+        _records.check_unchanged(path, entry)
         image = _copies.read(path, manifest["size"])
     else:
         train = read_cifar(source, manifest["cifar"], train=True)
@@ -210,7 +234,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{made.folder / jobs.MANIFEST}: config: expected a PrimeConfig ({error})") from error
     device = _devices.kernel_device(manifest["device"])
-    return _copies.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
+    return _batches.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
 
 
 def _write_again(file: Path, out: Path) -> None:

@@ -1,12 +1,11 @@
-"""The work of ``prime-dali augment``: copies of images, their files, and the records of these files."""
+"""The work of ``prime-dali augment``: copies of images, and their files."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,21 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _workers, arrays
-from .._files import naming
-from .._states import TEXT, Kind
+from .. import __version__, _arguments, _batches, _workers
+from .._states import TEXT
 from ..config import PrimeConfig
+from ..data import job_shards as shards
 from ..data import jobs
-from ..data.cifar import BINARY_FILES, BINARY_NAMES, read_cifar
+from ..data.cifar import BINARY_FILES, BINARY_NAMES, Cifar, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
 from ..data.folders import classes, shown, walk
+from ..data.job_shards import Shard
 from ..data.pictures import PhotoError, read_photo, sha256
-from ..plan import Plan
+from . import records
 
-FILES = "files.jsonl"
-"""One line of JSON per file: its source, and what was drawn."""
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
-MAX_COPIES = 10_000
 _BATCH = 500  # CIFAR images at a time
 
 
@@ -43,8 +40,8 @@ class Settings:
     """New, empty, or of an earlier run with the same settings."""
     config: PrimeConfig
     copies: int
-    """Copies per image, 1 to :data:`MAX_COPIES`. Copy ``k`` of image ``i`` has the draws of index ``i`` in epoch ``k``:
-    ``prime_dali.sample(config, [i], size=..., seed=seed, epoch=k)``."""
+    """Copies per image, 1 to :data:`.records.MAX_COPIES`. Copy ``k`` of image ``i`` has the draws of index ``i`` in
+    epoch ``k``: ``prime_dali.sample(config, [i], size=..., seed=seed, epoch=k)``."""
     seed: int = 0
     cifar: int | None = None
     """10 or 100: the source is CIFAR, and the destination its binary version, the clean images among the copies."""
@@ -61,86 +58,72 @@ class Settings:
     because each takes hundreds of MB of its memory."""
     on_error: str = "fail"
     """``skip``: log and leave out files that cannot be used."""
-
-
-def augment(
-    images: NDArray[np.uint8], numbers: NDArray[np.int64], copy: int, config: PrimeConfig, seed: int, device: str,
-    threads: int | None = None,
-) -> tuple[NDArray[np.uint8], Plan]:  # fmt: skip
-    """This copy of the images, uint8 ``[N, H, W, 3]``, whose indices in the source are ``numbers``."""
-    size = images.shape[1], images.shape[2]
-    if device == "cpu":
-        plan = arrays.sample(config, numbers, size=size, seed=seed, epoch=copy, view=0)
-        return arrays.apply(images, plan, layout="NHWC", threads=threads), plan
-    import torch
-
-    from .. import torch_ops
-
-    index = torch.tensor(numbers, device=device)
-    plan = torch_ops.sample(config, index, size=size, seed=seed, epoch=copy, view=0)
-    out = torch_ops.apply(torch.tensor(images, device=device).permute(0, 3, 1, 2), plan, channels_last=True)
-    return out.permute(0, 2, 3, 1).cpu().numpy(), plan
+    shard: Shard | None = None
+    """Do only this part of the work; :func:`.augment.join` puts the parts together."""
 
 
 # Folders of images: one file per copy.
 
 
 def pictures(settings: Settings) -> None:
-    """Write one file per copy of each image of a folder; ``settings`` are checked, here and below."""
-    photos = _photos(settings)
-    folder, source = settings.destination, jobs.source_of_files(settings.source, photos)
-    skipped = 0
-    with jobs.destination(folder, _manifest(settings, source), "augment"):
-        done = _done(folder, settings.source)
-        wanted = ((number, photo, _missing(settings, photo, done)) for number, photo in enumerate(photos))
+    """Write one file per copy of each image of a folder, or of a shard's; ``settings`` are checked, here and below."""
+    all_photos = photos(settings)
+    folder, shard = settings.destination, settings.shard
+    with jobs.destination(folder, manifest_of_files(settings, all_photos), "augment", shard) as work:
+        done = records.done(folder, settings.source, shard)
+        own = shards.chosen(shard, enumerate(all_photos))
+        wanted = ((number, photo, _missing(settings, photo, done)) for number, photo in own)
         tasks = [task for task in wanted if task[2]]
+        there = len(own) * settings.copies - sum(len(copies) for _, _, copies in tasks)
         workers = max(1, min(settings.workers or 1, len(tasks)))
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
-            _workers.pool(folder / jobs.UNFINISHED, workers, len(tasks), _begin, (settings, threads)) as pool,
-            jobs.Bar(len(photos) * settings.copies, "augment", len(done), **_facts(settings, len(photos))) as bar,
-            (folder / FILES).open("a", **TEXT) as files,
+            _workers.pool(jobs.unfinished(folder, shard), workers, len(tasks), _begin, (settings, threads)) as pool,
+            jobs.Bar(len(own) * settings.copies, "augment", there, **_facts(settings, len(all_photos))) as bar,
+            (folder / records.named(shard)).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
-            for (_, _, copies), made in zip(tasks, results, strict=True):
+            for (_, photo, copies), made in zip(tasks, results, strict=True):
                 bar.update(len(copies))
                 if isinstance(made, list):
-                    _write_lines(files, made)
+                    records.write(files, made)
+                    work.made += len(made)
                 elif settings.on_error == "fail":
                     raise PhotoError(made)
                 else:
-                    skipped += 1
+                    work.skipped.append(str(photo))
                     bar.write(f"skipped {made}")
-    jobs.tell_skipped(skipped, len(photos))
+    jobs.tell_skipped(len(work.skipped), len(all_photos))
 
 
-def _photos(settings: Settings) -> list[Path]:
+def photos(settings: Settings) -> list[Path]:
     """The images of the source, sorted; an image's position is the index that keys its draws."""
     classes(settings.source)  # a dangling link among the classes is an error
-    photos: list[Path] = []
+    found: list[Path] = []
     empty: dict[Path, None] = {}
     for name, inside in walk(settings.source):
         folder = Path(name)
-        photos += [Path(path).relative_to(settings.source) for path in inside]
+        found += [Path(path).relative_to(settings.source) for path in inside]
         empty[folder] = None
         if inside:
             for parent in (folder, *folder.parents):
                 empty.pop(parent, None)
     for folder in empty:  # a class that would be lost
         message = f"{shown(folder)}: expected images ({', '.join(PICTURES)}), found none"
-        if settings.on_error == "fail" or not photos:
+        if settings.on_error == "fail" or not found:
             raise FileNotFoundError(message)
         print(f"skipped {message}")
-    jobs.check_distinct(settings.source, photos, lambda photo: photo.with_suffix(""))
-    return photos
+    jobs.check_distinct(settings.source, found, lambda photo: photo.with_suffix(""))
+    return found
 
 
-def _target(photo: Path, copy: int, format: str) -> Path:
+def target(photo: Path, copy: int, format: str) -> Path:
+    """The name of a copy in the destination."""
     return photo.with_name(f"{photo.stem}-{copy}{SUFFIXES[format]}")
 
 
 def _missing(settings: Settings, photo: Path, done: set[str]) -> list[int]:
-    return [c for c in range(settings.copies) if str(_target(photo, c, settings.format)) not in done]
+    return [c for c in range(settings.copies) if str(target(photo, c, settings.format)) not in done]
 
 
 _shared: Any = None  # in a worker: the settings, and threads of its own
@@ -156,23 +139,23 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
     settings: Settings = _shared[0]
     path = settings.source / photo
     try:
-        jobs.check_name(settings.destination, _target(photo, settings.copies - 1, settings.format), path)
-        stamp = stamped(path)
+        jobs.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
+        stamp = records.stamped(path)
         image, digest = read(path, settings.size), sha256(path)
-        if stamped(path) != stamp:
+        if records.stamped(path) != stamp:
             raise PhotoError(f"{shown(path)}: expected a file that does not change, but it changed while it was read")
     except PhotoError as error:
         return str(error)
     lines = []
     for copy in copies:
-        pixels, plan = augment(
+        pixels, plan = _batches.augment(
             image[None], np.array([number]), copy, settings.config, settings.seed, settings.device, _shared[1]
         )
-        target = _target(photo, copy, settings.format)
-        with jobs.finishing(settings.destination, target) as temporary:
+        name = target(photo, copy, settings.format)
+        with jobs.finishing(settings.destination, name, settings.shard) as temporary:
             temporary.write_bytes(encoded(pixels[0], settings.format, settings.quality))
         lines.append({
-            "file": str(target), "source": str(photo), "source_sha256": digest, "source_stamp": stamp,
+            "file": str(name), "source": str(photo), "source_sha256": digest, "source_stamp": stamp,
             "number": number, "copy": copy, "height": image.shape[0], "width": image.shape[1],
             "plan": plan.describe(0).splitlines(),
         })  # fmt: skip
@@ -195,15 +178,6 @@ def read(path: Path, size: int | None) -> NDArray[np.uint8]:
     return image
 
 
-def stamped(path: Path) -> list[int] | None:
-    """Size and times of a file; equal ones mean equal content. None: it does not exist."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-
-
 def encoded(pixels: NDArray[np.uint8], format: str, quality: int | None) -> bytes:
     """The content of a file of these pixels, uint8 ``[H, W, 3]``."""
     from PIL import Image
@@ -217,49 +191,99 @@ def encoded(pixels: NDArray[np.uint8], format: str, quality: int | None) -> byte
 # CIFAR: the files of its binary version.
 
 
-def cifar(settings: Settings) -> None:
-    """Write CIFAR's files, each with a part of the clean images, then their copy 0, their copy 1, ...
+@dataclass(frozen=True)
+class CifarFiles:
+    """The files to make from CIFAR, each with a part of the training images."""
 
-    The labels are those of the source; CIFAR-100's coarse ones, which training does not read, are 255.
+    settings: Settings
+    train: Cifar
+    test: Cifar
+    parts: dict[str, NDArray[np.int64]]
+    """By name of the file, the numbers of its images."""
+
+    def manifest(self) -> dict[str, Any]:
+        """The destination's manifest."""
+        train = self.train
+        return _manifest(self.settings, jobs.source_of_arrays(self.settings.source, train.images, train.labels))
+
+    def pieces(self, name: str) -> list[tuple[int, NDArray[np.int64]]]:
+        """Copy and images of each piece of a file's augmented images, in their order there."""
+        part = self.parts[name]
+        return [(copy, numbers) for copy in range(self.settings.copies)
+                for numbers in np.array_split(part, -(-len(part) // _BATCH))]  # fmt: skip
+
+    def records(self, copy: int | None, numbers: NDArray[np.int64]) -> bytes:
+        """A copy of these images as in the files; None: the clean images."""
+        images, settings = self.train.images[numbers], self.settings
+        if copy is not None:
+            images, _ = _batches.augment(
+                images, numbers, copy, settings.config, settings.seed, settings.device, settings.workers
+            )
+        assert settings.cifar is not None
+        return _records(images, self.train.labels[numbers], settings.cifar)
+
+    def entry(self, name: str) -> dict[str, Any]:
+        """The record of a file."""
+        part = self.parts[name]
+        return {"file": name, "first_number": int(part[0]), "records": len(part) * (self.settings.copies + 1)}
+
+    def rest(self) -> Iterator[tuple[str, bytes]]:
+        """Names and contents of the files without augmented images."""
+        assert self.settings.cifar is not None
+        (test_name,) = BINARY_FILES[self.settings.cifar, False]
+        yield test_name, _records(self.test.images, self.test.labels, self.settings.cifar)
+        yield BINARY_NAMES[self.settings.cifar], "".join(f"{name}\n" for name in self.train.classes).encode()
+
+
+def read_source(settings: Settings) -> CifarFiles:
+    """Read CIFAR.
+
+    Raises:
+        ValueError: Names of classes have spaces, or there are too few images.
     """
     assert settings.cifar is not None
     train, test = (read_cifar(settings.source, settings.cifar, train=part) for part in (True, False))
     if any(len(name.split()) != 1 for name in train.classes):
         raise ValueError(f"{settings.source}: expected names of classes without spaces, got {train.classes}")
-    folder, count = settings.destination, len(train.images)
-    names = BINARY_FILES[settings.cifar, True]
+    names, count = BINARY_FILES[settings.cifar, True], len(train.images)
     if count < len(names):
         raise ValueError(f"{settings.source}: expected at least {len(names)} images, one per file, got {count}")
-    source = jobs.source_of_arrays(settings.source, train.images, train.labels)
-    with jobs.destination(folder, _manifest(settings, source), "augment"):
-        done = _done(folder, None)
-        parts = dict(zip(names, np.array_split(np.arange(count), len(names)), strict=True))
-        there = sum(len(part) * settings.copies for name, part in parts.items() if name in done)
+    parts = dict(zip(names, np.array_split(np.arange(count), len(names)), strict=True))
+    return CifarFiles(settings, train, test, parts)
+
+
+def cifar(settings: Settings) -> None:
+    """Write CIFAR's files, each with a part of the clean images, then their copy 0, their copy 1, ...
+
+    A shard writes its pieces of each file to a file of its own. The labels are those of the source; CIFAR-100's coarse
+    ones, which training does not read, are 255.
+    """
+    work = read_source(settings)
+    folder, shard = settings.destination, settings.shard
+    with jobs.destination(folder, work.manifest(), "augment", shard) as run:
+        done = records.done(folder, None, shard)
+        pieces = {name: shards.chosen(shard, work.pieces(name)) for name in work.parts}
+        own = {name: name if shard is None else shard.folder(Path()) / name for name in work.parts}
+        left = [name for name in pieces if name not in done and not (shard and (folder / own[name]).exists())]
+        total, to_do = (sum(len(numbers) for name in names for _, numbers in pieces[name]) for names in (pieces, left))
         with (
-            jobs.Bar(count * settings.copies, "augment", there, **_facts(settings, count)) as bar,
-            (folder / FILES).open("a", **TEXT) as files,
+            jobs.Bar(total, "augment", total - to_do, **_facts(settings, len(work.train.images))) as bar,
+            (folder / records.named(shard)).open("a", **TEXT) as files,
         ):
-            for name, part in parts.items():
-                if name in done:
-                    continue
-                with jobs.finishing(folder, Path(name)) as temporary, temporary.open("wb") as file:
-                    for copy in (None, *range(settings.copies)):
-                        for numbers in np.array_split(part, -(-len(part) // _BATCH)):
-                            images = train.images[numbers]
-                            if copy is not None:
-                                images, _ = augment(
-                                    images, numbers, copy, settings.config, settings.seed, settings.device,
-                                    settings.workers,
-                                )  # fmt: skip
-                                bar.update(len(images))
-                            file.write(_records(images, train.labels[numbers], settings.cifar))
-                records = len(part) * (settings.copies + 1)
-                _write_lines(files, [{"file": name, "first_number": int(part[0]), "records": records}])
-        (test_name,) = BINARY_FILES[settings.cifar, False]
-        with jobs.finishing(folder, Path(test_name)) as temporary:
-            temporary.write_bytes(_records(test.images, test.labels, settings.cifar))
-        with jobs.finishing(folder, Path(BINARY_NAMES[settings.cifar])) as temporary:
-            temporary.write_text("".join(f"{name}\n" for name in train.classes))
+            for name in filter(pieces.get, left):
+                with jobs.finishing(folder, Path(own[name]), shard) as temporary, temporary.open("wb") as file:
+                    if shard is None:
+                        file.write(work.records(None, work.parts[name]))
+                    for copy, numbers in pieces[name]:
+                        file.write(work.records(copy, numbers))
+                        bar.update(len(numbers))
+                run.made += 1
+                if shard is None:
+                    records.write(files, [work.entry(name)])
+        if shard is None:
+            for name, content in work.rest():
+                with jobs.finishing(folder, Path(name)) as temporary:
+                    temporary.write_bytes(content)
 
 
 def _records(images: NDArray[np.uint8], labels: NDArray[np.int64], classes: int) -> bytes:
@@ -270,92 +294,7 @@ def _records(images: NDArray[np.uint8], labels: NDArray[np.int64], classes: int)
     return np.concatenate(columns, 1).tobytes()
 
 
-# The records of files.
-
-
-def _write_lines(file: Any, entries: list[dict[str, Any]]) -> None:
-    with naming(Path(file.name)):
-        file.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
-        file.flush()
-
-
-def entries(folder: Path) -> Iterator[dict[str, Any]]:
-    """The records of :data:`FILES` in ``folder``.
-
-    Raises:
-        ValueError: A line is damaged; the message names it.
-    """
-    yield from _LINE.json_lines(folder / FILES)
-
-
-def of_cifar(entry: Any) -> bool:
-    """Whether a record is of a file of CIFAR, not of an image file."""
-    return isinstance(entry, dict) and "records" in entry
-
-
-_NUMBERS = range(2**63)
-_CIFAR = {"file": str, "first_number": _NUMBERS, "records": _NUMBERS}
-_PICTURE = {"file": str, "source": str, "source_sha256": str, "number": _NUMBERS, "copy": range(MAX_COPIES)}
-_LINE = Kind(
-    lambda entry: _CIFAR if of_cifar(entry) else _PICTURE, "a line of prime-dali augment",
-    "remove this line, and the run makes its file again",
-)  # fmt: skip
-
-
-def _done(folder: Path, source: Path | None) -> set[str]:
-    """The files that exist and have a record; other records are dropped, and other files written again.
-
-    Args:
-        folder: The destination.
-        source: The folder of images, or None for CIFAR, whose images the manifest records.
-
-    Raises:
-        ValueError: An image has changed since its copies were made.
-    """
-    done = set()
-    stamps: dict[str, list[int] | None] = {}
-    with jobs.finishing(folder, Path(FILES)) as temporary, temporary.open("w", **TEXT) as file:
-        for entry in entries(folder) if (folder / FILES).exists() else ():
-            if of_cifar(entry) == (source is None) and os.path.isfile(folder / entry["file"]):
-                if source is not None:
-                    entry["source_stamp"] = _unchanged(entry, source, stamps)
-                _write_lines(file, [entry])
-                done.add(entry["file"])
-    return done
-
-
-def _unchanged(entry: dict[str, Any], source: Path, stamps: dict[str, list[int] | None]) -> list[int] | None:
-    """The stamp that the image of this line has now; ``stamps`` are those of images that were looked at before.
-
-    An image of another stamp, say in a folder that was copied, is read: its content decides.
-    """
-    name = entry["source"]
-    if name not in stamps:
-        path = inside(source, name)
-        stamps[name] = stamped(path)
-        if stamps[name] is None or stamps[name] != entry.get("source_stamp"):
-            check_unchanged(path, entry)
-    return stamps[name]
-
-
-def inside(source: Path, name: str) -> Path:
-    """The image of this name in the source.
-
-    Raises:
-        ValueError: The name leads out of it.
-    """
-    if os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
-        raise ValueError(f"{FILES}: expected the name of an image in {shown(source)}, got {shown(name)!r}")
-    return source / name
-
-
-def check_unchanged(path: Path, entry: dict[str, Any]) -> None:
-    """Raise a ValueError if ``path`` cannot be read, or has changed since this record's file was made."""
-    if sha256(path) != entry["source_sha256"]:
-        raise ValueError(
-            f"{shown(path)}: expected the file that {shown(entry['file'])} was made from, but it has changed; "
-            "restore it, or choose another destination"
-        )
+# What both say of themselves.
 
 
 def _facts(settings: Settings, images: int) -> dict[str, object]:
@@ -363,15 +302,21 @@ def _facts(settings: Settings, images: int) -> dict[str, object]:
     side = f", resized to {settings.size} x {settings.size}" if settings.size else ""
     return {
         "data": f"{shown(settings.source)}, {images:,} images{side}", "copies": f"{settings.copies} of each image",
-        "device": f"{settings.device}, {settings.workers} workers", "out": shown(settings.destination),
+        "device": f"{settings.device}, {settings.workers} workers", **shards.facts(settings.shard),
+        "out": shown(settings.destination),
     }  # fmt: skip
+
+
+def manifest_of_files(settings: Settings, names: Sequence[Path]) -> dict[str, Any]:
+    """The destination's manifest, of copies of these images."""
+    return _manifest(settings, jobs.source_of_files(settings.source, names))
 
 
 def _manifest(settings: Settings, source: dict[str, Any]) -> dict[str, Any]:
     return {
         "about": "Made by prime-dali augment. Copy k of image number i is what prime_dali.apply makes with the plan "
-        f"prime_dali.sample(PrimeConfig(**config), [i], size=(height, width), seed=seed, epoch=k). {FILES} has a line "
-        "for each file.",
+        f"prime_dali.sample(PrimeConfig(**config), [i], size=(height, width), seed=seed, epoch=k). {records.FILES} "
+        "has a line for each file.",
         "source": source,
         **{
             name: getattr(settings, name) for name in ("copies", "seed", "cifar", "size", "format", "quality", "device")

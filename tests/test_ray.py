@@ -1,0 +1,142 @@
+"""Ray Data on a local cluster: images do not depend on batches and actors; and the example."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import runpy
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_images
+from PIL import Image
+
+import prime_dali
+from prime_dali import _extras
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """Ray, with a cluster in this machine: CPUs for two actors and a task."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    pytest.importorskip("ray.data", reason="ray[data] is not installed")
+    folder = tempfile.mkdtemp(prefix="ray-")  # short: sockets in it may have names of 107 bytes
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR", _temp_dir=folder,
+             object_store_memory=80 * 2**20)  # fmt: skip
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    yield ray
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def images(count: int, height: int = 24, width: int = 32) -> np.ndarray:
+    return make_images(count, height, width, torch.uint8).permute(0, 2, 3, 1).numpy()
+
+
+def alone(pixels: np.ndarray, index: int, epoch: int, preset: str = "cifar", seed: int = 7) -> np.ndarray:
+    """By the public functions, without Ray."""
+    plan = prime_dali.sample(preset, np.array([index]), size=pixels.shape[:2], seed=seed, epoch=epoch)
+    return prime_dali.arrays.apply(pixels[None], plan, layout="NHWC")[0]
+
+
+class Recorded(torch.nn.Module):
+    """Keeps the images that it gets."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.images: list[np.ndarray] = []
+        self.end = torch.nn.Linear(3, num_classes)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        self.images += list((pixels * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy())
+        return self.end(pixels.mean((2, 3)))
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_example_trains_on_the_images_of_one_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """From two actors, shuffled, in batches whose size is no part of the number of images."""
+    torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed")
+    decoded = images(14, 32, 32)
+    for number, pixels in enumerate(decoded):
+        path = tmp_path / "ab"[number // 7] / f"{number:02d}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    model = Recorded(2)
+    monkeypatch.setattr(torchvision.models, "resnet18", lambda num_classes: model)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    script = EXAMPLES / "ray_data.py"
+    options = ["--epochs", "1", "--batch", "4", "--size", "32", "--workers", "2", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path), *options])
+    runpy.run_path(str(script), run_name="__main__")
+    assert "epoch 0: loss " in capsys.readouterr().out
+    assert len(script.read_text().splitlines()) < 60
+    expected = [alone(pixels, index, 0, "imagenet", 1) for index, pixels in enumerate(decoded)]
+    assert sorted(map(bytes, model.images)) == sorted(map(bytes, expected))
+    assert list(map(bytes, model.images)) != list(map(bytes, expected))
+
+
+@pytest.mark.usefixtures("ray")
+def test_sizes_that_differ_and_columns_of_other_names() -> None:
+    from prime_dali.ray import PRIME
+
+    pixels = np.empty(4, object)  # as Ray Data gives images of several sizes
+    pixels[:] = [*images(2), *images(2, 8, 9)]
+    batch = {"pixels": pixels, "number": np.array([5, 2, 9, 0], np.uint8), "pass": np.array([0, 1, 0, 2])}
+    augment = PRIME("cifar", seed=7, device="cpu", image="pixels", index="number", epoch="pass")
+    out = augment(batch)
+    for i, one in enumerate(out["pixels"]):
+        np.testing.assert_array_equal(one, alone(pixels[i], int(batch["number"][i]), int(batch["pass"][i])))
+    even = {name: column[:2] for name, column in batch.items()} | {"pixels": images(2)}
+    np.testing.assert_array_equal(augment(even)["pixels"], np.stack(out["pixels"][:2]))
+
+
+def test_bad_batches(ray: Any) -> None:
+    from prime_dali.ray import PRIME
+
+    augment = PRIME("cifar", device="cpu", epoch="epoch")
+    batch = {"image": images(2), "index": np.arange(2), "epoch": np.arange(2)}
+    assert augment.threads is None  # not in an actor
+    for change, message in (
+        ({"index": None}, "index: expected a column 'index', got 'image', 'epoch'; its name is the argument index"),
+        ({"index": np.arange(2.0)}, r"index: expected integers \[N\] in the column 'index', got float64 \[2\]"),
+        ({"epoch": np.zeros(2, np.uint64)}, r"epoch: expected integers \[N\] in the column 'epoch', got uint64"),
+        ({"image": images(2)[..., 0]}, r"image: expected images \[H, W, 3\] in the column 'image', got \(24, 32\)"),
+        ({"image": images(2).astype(np.int32)}, "int32"),
+        ({"image": torch.zeros(2)}, "image: expected NumPy arrays .*, got Tensor"),
+        ({"index": np.arange(3)}, "3"),
+    ):
+        changed = {name: value for name, value in (batch | change).items() if value is not None}
+        with pytest.raises((TypeError, ValueError), match=message):
+            augment(changed)
+    for given in ({"epoch": -1}, {"seed": 0.5}, {"index": 3}, {"device": "gpu"}, {"config": "imagnet"}):
+        with pytest.raises((TypeError, ValueError), match=f"{next(iter(given))}|preset"):
+            PRIME(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_docstrings_example() -> None:
+    import prime_dali.ray as module
+
+    found = doctest.DocTestFinder().find(module.PRIME, "PRIME", module, globs={"np": np})
+    assert [doctest.DocTestRunner().run(one) for one in found if one.examples] == [(0, 5)]
+
+
+def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "prime_dali.ray", raising=False)
+    with pytest.raises(ImportError, match=r"prime_dali.ray needs Ray: pip install 'prime-dali\[ray\]'"):
+        importlib.import_module("prime_dali.ray")
+    assert _extras.advice("ray.data") == "needs ray, which is not installed: pip install 'prime-dali[ray]'"
