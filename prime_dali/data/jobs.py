@@ -23,8 +23,8 @@ from .._states import Kind
 from ..config import with_new_names
 from . import job_shards as shards
 from .folders import shown
-from .pictures import PhotoError, sha256
 from .job_shards import Shard
+from .pictures import PhotoError, sha256
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _command, _workers
 from ..data import folders as _folders
-from ..data import jobs, shards
+from ..data import job_shards as shards
+from ..data import jobs
 from ..data.cifar import SIDE, Cifar, read_cifar
-from ..data.pictures import PhotoError, open_picture, reading
 from ..data.job_shards import Shard
+from ..data.pictures import PhotoError, open_picture, reading
 from . import corruptions, distortions
 from .names import SEVERITIES
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .. import _arguments, _command, _devices, _progress
-from ..data import cifar, shards
+from ..data import cifar
+from ..data import job_shards as shards
 from ..models import networks
 from . import adaptation, benchmarks, image_sets, parts, report, scores
 from .scores import Count, Counts

@@ -15,7 +15,8 @@ from .. import _arguments, _batches, _command, _devices
 from .._command import Parser
 from .._files import replacing
 from ..config import PrimeConfig
-from ..data import jobs, shards
+from ..data import job_shards as shards
+from ..data import jobs
 from ..data.cifar import read_cifar
 from ..data.folders import shown
 from . import copies as _copies

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from .. import __version__, _arguments, _batches, _workers
 from .._states import TEXT
 from ..config import PrimeConfig
-from ..data import jobs, shards
+from ..data import job_shards as shards
+from ..data import jobs
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, Cifar, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
 from ..data.folders import classes, shown, walk
-from ..data.pictures import PhotoError, read_photo, sha256
 from ..data.job_shards import Shard
+from ..data.pictures import PhotoError, read_photo, sha256
 from . import records
 
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._states import TEXT
-from ..data import jobs, shards
+from ..data import job_shards as shards
+from ..data import jobs
 from ..data.job_shards import Shard
 from . import copies, records
 from .copies import Settings

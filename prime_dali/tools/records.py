@@ -15,8 +15,8 @@ from .._files import naming
 from .._states import TEXT, Kind
 from ..data import jobs
 from ..data.folders import shown
-from ..data.pictures import sha256
 from ..data.job_shards import Shard
+from ..data.pictures import sha256
 
 ADVICE = "remove this line, and the run makes its file again"
 FILES = "files.jsonl"
