@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -150,14 +149,13 @@ class PRIME(Epochs, v2.Transform):
 
     def _augmented(self, images: torch.Tensor, params: dict[str, Any], video: bool = False) -> torch.Tensor:
         """``images``, with one draw for each image, or for each video of ``[T, C, H, W]``."""
-        frames = images.shape[-4] if video else 1
-        batch, size = torch_ops.as_batch(images.flatten(0, -4) if images.dim() > 4 else images)
+        single = images.dim() == 3 + video
+        batch, size = torch_ops.as_batch(images)
+        batch = batch[None] if single and video else batch  # a single image is a batch already
         index = params["index"]
         if index is None:
             # An arange from a number: nothing is copied to the GPU.
-            index = torch.arange(
-                params["first"], params["first"] + batch.shape[0] // max(frames, 1), device=images.device
-            )
+            index = torch.arange(params["first"], params["first"] + len(batch), device=images.device)
         plan = torch_ops.sample(
             self.config,
             index.to(images.device),
@@ -165,13 +163,12 @@ class PRIME(Epochs, v2.Transform):
             seed=self.seed,
             epoch=_counting.on_device(params["epoch"], images.device),
             view=0,
+            channels=batch.shape[-3],
         )
-        if video:
-            plan = replace(plan, rows=plan.rows.repeat_interleave(frames, 0))
         out = torch_ops.apply_batch(
             batch, size, plan, out_dtype=None, mean=None, std=None, channels_last=None, flip=None
         )
-        return out.reshape(images.shape)
+        return out[0] if single else out
 
     def _index(self, sample: Any) -> Any:
         """The entry of a sample with its index, as it is there; None without ``index_key``."""

@@ -218,3 +218,16 @@ def test_without_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "prime_dali.v2")
     with pytest.raises(ImportError, match=r"prime_dali.v2 needs .*: pip install 'prime-dali\[torchvision\]'"):
         importlib.import_module("prime_dali.v2")
+
+
+def test_modes_of_pillow_with_other_channels() -> None:
+    """Gray images, and images with an alpha channel; red, green and blue of RGBA are those of RGB."""
+    pixels = make_images(1, 40, 48, torch.uint8)[0].permute(1, 2, 0).numpy()
+    rgb = PIL.Image.fromarray(pixels)
+    transform = prime_dali.v2.PRIME("cifar", seed=3, index_key=1)
+    found = {}
+    for mode in ("RGB", "RGBA", "L", "LA"):
+        found[mode], _ = transform((rgb.convert(mode), 5))
+        assert (found[mode].mode, found[mode].size) == (mode, rgb.size)
+        assert found[mode].tobytes() != rgb.convert(mode).tobytes()
+    assert found["RGBA"].convert("RGB").tobytes() == found["RGB"].tobytes()
