@@ -138,7 +138,9 @@ def test_aarch64_makes_the_same_bits(script: ModuleType, tmp_path: Path, monkeyp
                            (compiler, tmp_path / "libprime_dali.so", [emulator, "-L", "/usr/aarch64-linux-gnu"])):  # fmt: skip
         program = tmp_path / cxx
         source = ROOT / "tests/aarch64/hashes.cpp"
-        subprocess.run([cxx, "-std=c++20", "-Wall", source, core, f"-Wl,-rpath,{core.parent}", "-o", program], check=True)
+        subprocess.run(
+            [cxx, "-std=c++20", "-Wall", source, core, f"-Wl,-rpath,{core.parent}", "-o", program], check=True
+        )
         printed.append(subprocess.run([*run, program], capture_output=True, text=True, check=True).stdout.splitlines())
     native, emulated = printed
     assert len(native) == 42
