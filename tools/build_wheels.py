@@ -89,12 +89,14 @@ def toolkit(variant: str) -> dict[str, str]:
     major = variant.removeprefix("cu")
     given = os.environ.get("CUDA_HOME", "")
     others = sorted(str(nvcc.parent.parent) for nvcc in Path("/usr/local").glob(f"cuda-{major}*/bin/nvcc"))
-    for home in (given, *others):
-        os.environ["CUDA_HOME"] = home
-        found = find()
-        if found is not None and found.version.partition(".")[0] == major:
-            os.environ["CUDA_HOME"] = given
-            return {"CUDA_HOME": home}
+    try:
+        for home in (given, *others):
+            os.environ["CUDA_HOME"] = home
+            found = find()
+            if found is not None and found.version.partition(".")[0] == major:
+                return {"CUDA_HOME": home}
+    finally:
+        os.environ["CUDA_HOME"] = given
     raise SystemExit(f"make wheels: variant {variant} needs the CUDA toolkit {major}, found none in CUDA_HOME, on PATH "
                      "or in /usr/local; install it, or name the variants to build: VARIANTS=cpu")  # fmt: skip
 
