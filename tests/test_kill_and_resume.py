@@ -6,17 +6,15 @@ again and again; ``PRIME_DALI_FUZZ_SEED`` names the moments.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forking
 import numpy as np
 import pytest
 import torch
@@ -30,72 +28,17 @@ from prime_dali.training import checkpoint
 
 SEED = int(os.environ.get("PRIME_DALI_FUZZ_SEED", "0"))
 KILLS = 2  # of each run
-# One process that has imported everything makes a copy of itself for each command.
-SERVER = """if True:
-    import json, os, signal, sys, time
-    import cv2, torch
-    import prime_dali.tools.augment, prime_dali.cli, prime_dali.evaluation.corrupt, prime_dali.training.train
-    torch.set_num_threads(1)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        arguments, seconds = json.loads(line)
-        child = os.fork()
-        if not child:
-            null = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1):
-                os.dup2(null, stream)
-            try:
-                status = prime_dali.cli.main(arguments)
-            except BaseException as error:
-                print(repr(error), file=sys.stderr)
-                status = 70
-            os._exit(status)
-        end = time.monotonic() + seconds
-        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-            if time.monotonic() > end:
-                os.kill(child, signal.SIGKILL)
-                ended = os.waitpid(child, 0)
-                break
-            time.sleep(0.001)
-        print(ended[1], flush=True)
-"""
 
 
-class Commands:
-    """Runs commands of the package, to their end or for a while."""
-
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("w"),
-            text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        assert self._line() == "ready", log.read_text()
-
-    def _line(self) -> str:
-        return self._server.stdout.readline().strip()
-
-    def run(self, arguments: list[str], seconds: float = 1e9) -> bool:
-        """Whether the command has come to its end; it is killed after ``seconds``."""
-        self._server.stdin.write(json.dumps([arguments, seconds]) + "\n")
-        self._server.stdin.flush()
-        status = int(self._line())
-        if os.WIFSIGNALED(status):
-            assert os.WTERMSIG(status) == signal.SIGKILL
-            return False
-        assert os.WEXITSTATUS(status) == 0, self.log.read_text()
-        return True
-
-    def end(self) -> None:
-        self._server.kill()
-        self._server.communicate()
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    found = Commands(tmp_path_factory.mktemp("server") / "stderr")
-    yield found
-    found.end()
+def complete(words: list[str], said: Path, seconds: float | None = None) -> bool:
+    """Whether a command has come to its end; it is killed after ``seconds``."""
+    process = forking.command(said, *words)
+    process.join(seconds)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    assert process.exitcode in (0, -signal.SIGKILL), said.read_text()
+    return process.exitcode == 0
 
 
 @pytest.fixture(scope="module")
@@ -155,19 +98,19 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.timeout(120 + 2 * FUZZ_SECONDS)
 @pytest.mark.parametrize(("command", "content"), [(augmented, files), (corrupted, files), (trained, run)])
-def test_killed_at_random_moments(
-    command: Callable, content: Callable, commands: Commands, source: Path, tmp_path: Path
-) -> None:
+def test_killed_at_random_moments(command: Callable, content: Callable, source: Path, tmp_path: Path) -> None:
     moments = random.Random(f"{SEED} {command.__name__}")
+    said = tmp_path / "said"
+    assert complete(["--version"], said)  # has imported everything before the clock starts
     started = time.monotonic()
-    assert commands.run(command(source, tmp_path / "whole"))
+    assert complete(command(source, tmp_path / "whole"), said)
     takes = time.monotonic() - started
     whole, rounds = content(tmp_path / "whole"), 0
     while rounds == 0 or time.monotonic() < started + FUZZ_SECONDS:
         rounds += 1
         out = tmp_path / str(rounds)
         for _ in range(KILLS):
-            if commands.run(command(source, out), moments.uniform(0, takes)):
+            if complete(command(source, out), said, moments.uniform(0, takes)):
                 break
-        assert commands.run(command(source, out))
+        assert complete(command(source, out), said)
         assert content(out) == whole, f"round {rounds} of seed {SEED}"

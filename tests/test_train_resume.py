@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from conftest import needs_gpu
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 
+import forking
 import training
 from training import ALONE, TEST, command, losses, run, settings, wait_for_a_loss
 
@@ -55,21 +57,28 @@ def test_a_run_and_what_it_leaves(whole: Path) -> None:
     assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
 
 
+def train_in(out: Path, cifar: Path, *more: str) -> BaseProcess:
+    """A process that trains as ``whole`` was trained; what it says is beside its folder."""
+    return forking.command(out.with_suffix(".txt"), "train", *settings(cifar, out, "--jsd", *more))
+
+
 @pytest.mark.timeout(200)
 def test_killed_and_continued(cifar: Path, whole: Path, tmp_path: Path) -> None:
     """kill -9 again and again; the losses are bit-identical to those of an uninterrupted run."""
     kills = 0
     for step in (4, 8, 14):
-        process = subprocess.Popen(command(cifar, tmp_path, "--jsd", "--save-minutes", "0"), stdout=subprocess.DEVNULL)
-        while process.poll() is None:
+        process = train_in(tmp_path, cifar, "--save-minutes", "0")
+        while process.is_alive():
             if (tmp_path / "log.jsonl").exists() and [s for s, _ in losses(tmp_path) if s >= step]:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 kills += 1
                 break
             time.sleep(0.005)
-        process.wait()
+        process.join()
     assert kills == 3
-    assert subprocess.run(command(cifar, tmp_path, "--jsd"), check=False, stdout=subprocess.DEVNULL).returncode == 0
+    process = train_in(tmp_path, cifar)
+    process.join()
+    assert process.exitcode == 0
     assert losses(tmp_path) == losses(whole)
     one, other = (networks.load(folder / "last.pt").network.state_dict() for folder in (tmp_path, whole))
     assert all(torch.equal(one[name], other[name]) for name in other)
@@ -134,12 +143,12 @@ def test_ctrl_c_twice_stops_at_once(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(command(cifar, tmp_path, "--jsd"), stdout=subprocess.PIPE, text=True)
+    process = train_in(tmp_path, cifar)
     wait_for_a_loss(tmp_path)
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=100)
-    assert process.returncode == STOPPED
-    assert "stopped by a signal after step" in out
+    os.kill(process.pid, number)
+    process.join(100)
+    assert process.exitcode == STOPPED
+    assert "stopped by a signal after step" in tmp_path.with_suffix(".txt").read_text()
     assert (tmp_path / "last.pt").exists()
     run(cifar, tmp_path, "--jsd")
     assert losses(tmp_path) == losses(whole)
@@ -244,29 +253,30 @@ def test_a_damaged_line_of_the_log(line: str, message: str, tmp_path: Path) -> N
     assert log.read_bytes() == before
 
 
+def write_to_a_full_disk(folder: Path) -> None:
+    """Prints the errors; for a process of its own."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    log = checkpoint.Log(folder, 0)
+    for act in (
+        lambda: checkpoint.save(folder, {"run": torch.zeros(10**6)}),
+        lambda: checkpoint.save(folder, {"run": 1}),
+        lambda: checkpoint.save(folder, {"run": torch.zeros(10**6)}),
+        lambda: log.write(step=1, text="x" * 10**6),
+    ):
+        try:
+            act()
+        except OSError as error:
+            print(error)
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     """The error names the file and says what is there, the last good checkpoint stays, and nothing else is left."""
-    program = f"""if True:
-        import resource, signal, torch
-        from pathlib import Path
-        from prime_dali.training import checkpoint
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        folder = Path({str(tmp_path)!r})
-        log = checkpoint.Log(folder, 0)
-        for act in (
-            lambda: checkpoint.save(folder, {{"run": torch.zeros(10**6)}}),
-            lambda: checkpoint.save(folder, {{"run": 1}}),
-            lambda: checkpoint.save(folder, {{"run": torch.zeros(10**6)}}),
-            lambda: log.write(step=1, text="x" * 10**6),
-        ):
-            try:
-                act()
-            except OSError as error:
-                print(error)
-    """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    first, second, third = done.stdout.splitlines()
+    said = tmp_path.with_suffix(".txt")
+    process = forking.start(said, write_to_a_full_disk, tmp_path)
+    process.join()
+    assert process.exitcode == 0
+    first, second, third = said.read_text().splitlines()
     assert "last.pt: the checkpoint cannot be written, and there is no previous one (" in first
     assert "last.pt: the checkpoint cannot be written, the previous one is kept (" in second
     assert f"File too large: '{tmp_path / 'log.jsonl'}'" in third

@@ -1,0 +1,38 @@
+"""Processes of tests, forked from one that has imported what they need: importing torch takes longer than what they do."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["cv2", "prime_dali.evaluation.corrupt", "prime_dali.training.train"])
+
+
+def start(said: Path, function: Callable[..., Any], *arguments: Any) -> BaseProcess:
+    """A process that calls a module-level function; a file gets what it prints, to stdout and to stderr."""
+    process = _CONTEXT.Process(target=_call, args=(said, function, arguments))
+    process.start()
+    return process
+
+
+def command(said: Path, *words: str) -> BaseProcess:
+    """A process that does what ``prime-dali`` does with these words."""
+    return start(said, _command, words)
+
+
+def _call(said: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    with said.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    function(*arguments)
+
+
+def _command(words: tuple[str, ...]) -> None:
+    from prime_dali import cli
+
+    raise SystemExit(cli.main(list(words)))
