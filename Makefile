@@ -5,7 +5,10 @@
 # make SECONDS=600 fuzz          how long each fuzz test runs
 # make TESTS='tests/test_*.py' coverage   by all tests (default: by those of the library and quick ones of the rest)
 # make BATCH=512 profile         images in the profiled batch
-# make TORCH="2.10 2.14 none" try-wheel   with which versions of torch, or environments that have one
+# make PYTHONS="3.12 3.13" VARIANTS="cpu cu13" wheels   which wheels; PYTHONS may be paths of interpreters
+# make DALI_VERSIONS="2.4.0" wheels   for which versions of DALI wheels bring the operator (none: DALI_VERSIONS=)
+# make PYTHON=python3.12 TORCH="2.10.0 2.14.1 none" try-wheel   with which versions of torch, or environments that have one
+# make TRY_DALI=nvidia-dali-cuda130==2.4.0 try-wheel   with which DALI
 
 PYTHON ?= python3
 comma := ,
@@ -14,11 +17,13 @@ BIN := $(VENV)/bin
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p')
 DALI ?= $(if $(filter 12,$(CUDA_MAJOR)),dali-cuda12,dali-cuda13)
 CUPY := $(if $(CUDA_MAJOR),$(comma)$(subst dali,cupy,$(DALI)))
-SOURCES := $(shell find csrc tests/cuda_on_cpu -type f)
+SOURCES := $(shell find csrc tests/cuda_on_cpu tests/aarch64 -type f)
 CODE := $(filter csrc/%,$(SOURCES)) setup.py pyproject.toml
-# Where wheels are built: an environment for each version of Python.
-WHEEL := .venv-wheel-$(shell $(PYTHON) -c "import sys; print('{}{}'.format(*sys.version_info))")
+PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
+VARIANTS ?= cpu cu12 cu13
+DALI_VERSIONS ?= 2.0.0 2.1.0 2.1.1 2.2.0 2.3.0 2.4.0
 TORCH ?= none 2.10.0
+TRY_DALI ?= none
 SANITIZED := build/sanitized/lib
 INSTRUMENTED := build/coverage/lib
 SECONDS ?= 60
@@ -27,10 +32,7 @@ TESTS ?= $(addprefix tests/test_,primitives.py torch.py arrays.py bad_input.py c
 	pixels.py random.py sampling.py scores.py states.py train_settings.py)
 # On a GPU tests measure memory and times, and would see each other's.
 WORKERS ?= $(if $(CUDA_MAJOR),0,2)
-build_wheel = cd build/wheel && rm -rf build && PRIME_DALI_NAME_VARIANT=1 PRIME_DALI_CUDA=$(1) \
-	../../$(WHEEL)/bin/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir ../../dist .
-
-.PHONY: demo test docs lint format coverage profile sanitize fuzz wheel try-wheel clean
+.PHONY: demo test docs lint format coverage profile sanitize fuzz aarch64 wheels try-wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -99,24 +101,21 @@ $(SANITIZED)/built: $(VENV)/installed $(shell find prime_dali -name '*.py')
 		--build-base build/sanitized --build-lib $(SANITIZED)
 	touch $@
 
-# From the source distribution, so that this is known to be complete.
-wheel: $(WHEEL)/installed
-	rm -rf build/wheel dist/prime_dali-*.tar.gz
-	mkdir -p build/wheel
-	$(WHEEL)/bin/python setup.py --quiet sdist --dist-dir dist
-	tar -xzf dist/prime_dali-*.tar.gz -C build/wheel --strip-components 1
-	$(call build_wheel,0)
-	if test -n "$(CUDA_HOME)" || command -v nvcc >/dev/null; then $(call build_wheel,1); fi
+# The CPU code for ARM servers, under emulation: the same plans and images as on this machine.
+aarch64: $(VENV)/installed
+	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64-static >/dev/null || { echo "make aarch64:" \
+		"expected aarch64-linux-gnu-g++ and qemu-aarch64-static on PATH (Debian: apt-get install" \
+		"g++-aarch64-linux-gnu qemu-user-static)"; exit 1; }
+	$(BIN)/python -m pytest tests/test_build.py -k aarch64
+
+# Every wheel of a release, and the source distribution. Fails where an interpreter or a CUDA toolkit is missing.
+wheels:
+	$(PYTHON) tools/build_wheels.py --pythons $(PYTHONS) --variants $(VARIANTS) --dali $(DALI_VERSIONS)
 	ls dist
 
 try-wheel:
-	$(PYTHON) tools/try_wheel.py dist/*-$(subst .venv-wheel-,cp,$(WHEEL))-*.whl --torch $(TORCH)
-
-$(WHEEL)/installed:
-	$(PYTHON) -m venv $(WHEEL)
-	$(WHEEL)/bin/python -m pip install --quiet --upgrade pip
-	$(WHEEL)/bin/python -m pip install --quiet "setuptools>=77" "ninja>=1.11" "pybind11>=2.12" "torch>=2.10"
-	touch $@
+	$(PYTHON) tools/try_wheel.py dist/*-cp$(shell $(PYTHON) -c "import sys; print('{}{}'.format(*sys.version_info))")-*.whl \
+		--torch $(TORCH) --dali $(TRY_DALI)
 
 # Build isolation would download a second torch; the one in the environment serves to build and to run.
 $(VENV)/installed: $(CODE)
@@ -127,4 +126,4 @@ $(VENV)/installed: $(CODE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-wheel-* build dist out site *.egg-info prime_dali/*.so
+	rm -rf $(VENV) build dist out site *.egg-info prime_dali/*.so

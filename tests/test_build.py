@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,38 @@ def test_architectures_are_sorted() -> None:
     for wanted, got in (("80;70;60", "got 60 70"), (" ; ", "got ' ; '")):
         with pytest.raises(SystemExit, match=f"PRIME_DALI_CUDA_ARCHS: expected some of 75 80 90 100 120, {got}"):
             _toolkit.chosen_architectures(wanted, known)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="compares another architecture with x86-64")
+def test_aarch64_makes_the_same_bits(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core, compiled for aarch64 as setup.py compiles it and run under emulation: plans and images of all types."""
+    emulator, compiler = "qemu-aarch64-static", "aarch64-linux-gnu-g++"
+    for tool in (emulator, compiler):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed (Debian: g++-aarch64-linux-gnu and qemu-user-static)")
+    pytest.importorskip("ninja", reason="building needs ninja")
+    from ninja import BIN_DIR, ninja_syntax
+
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("PRIME_DALI_MARCH", "")  # that of every aarch64
+    with (tmp_path / "build.ninja").open("w") as file:
+        writer = ninja_syntax.Writer(file)
+        script.write_rules(writer)
+        script.write_core(writer, "libprime_dali.so")
+    subprocess.run([Path(BIN_DIR) / "ninja", "-C", tmp_path], check=True)
+    printed = []
+    for cxx, core, run in (("c++", ROOT / "prime_dali/libprime_dali.so", []),
+                           (compiler, tmp_path / "libprime_dali.so", [emulator, "-L", "/usr/aarch64-linux-gnu"])):  # fmt: skip
+        program = tmp_path / cxx
+        source = ROOT / "tests/aarch64/hashes.cpp"
+        subprocess.run(
+            [cxx, "-std=c++20", "-Wall", source, core, f"-Wl,-rpath,{core.parent}", "-o", program], check=True
+        )
+        printed.append(subprocess.run([*run, program], capture_output=True, text=True, check=True).stdout.splitlines())
+    native, emulated = printed
+    assert len(native) == 42
+    assert len({line.partition(": ")[2] for line in native}) == 42  # the hashes tell settings apart
+    assert emulated == native
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other architectures have one instruction set here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -223,6 +224,28 @@ def test_one_process_compiles_and_the_others_wait(tmp_path: Path, monkeypatch: p
     )
     assert native.build_plugin() == path
     assert native.is_built()
+
+
+def test_a_wheel_brings_the_operator(plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used without a compiler, unless it is damaged or the user has compiled one."""
+    monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    compiled, brought = native.plugin_path(), tmp_path / native._in_wheel().name
+    monkeypatch.setattr(native, "_in_wheel", lambda: brought)
+    assert native.plugin_path() == compiled
+    shutil.copy(plugin, brought)
+    shutil.copy(native._record(plugin), native._record(brought))
+    assert native.plugin_path() == native.build_plugin() == brought
+    assert native.is_built()
+    with pytest.raises(RuntimeError, match="no-such-compiler is not on PATH"):
+        native.build_plugin(force=True)
+    brought.write_bytes(plugin.read_bytes()[:-1])
+    assert not native.is_built()
+    with pytest.raises(RuntimeError, match="no-such-compiler is not on PATH"):
+        native.build_plugin()
+    compiled.write_bytes(b"")
+    assert native.plugin_path() == compiled
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", brought.name, native._record(brought).name]
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

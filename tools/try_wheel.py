@@ -1,7 +1,8 @@
-"""Tries wheels in fresh environments: `python tools/try_wheel.py dist/*.whl --torch none 2.10.0 2.14.1`.
+"""Tries wheels in fresh environments: `python tools/try_wheel.py dist/*cp312*.whl --torch none 2.10.0 2.14.1`.
 
-The interpreter that runs this is the one that is tried. Each wheel is installed beside each version of torch, and PRIME
-has to give there what its reference gives. Exit status: how many of them failed.
+The interpreter that runs this is the one that is tried. Each wheel is installed beside each version of torch, where no
+compiler can be found, and PRIME has to give there what its reference gives. Where DALI is installed (--dali), so has
+the operator that the wheel brings for it. Exit status: how many of them failed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ import venv
 from pathlib import Path
 
 CHECK = r"""
+import shutil
 import sys
-import numpy as np
-import prime_dali
 from importlib.metadata import version
+from importlib.util import find_spec
+
+import numpy as np
+
+import prime_dali
+
+assert not [name for name in ("c++", "cc", "g++", "gcc", "clang", "nvcc", "ld") if shutil.which(name)]
 
 name = version("prime-dali")
 assert name.partition("+")[0] == prime_dali.__version__, (name, prime_dali.__version__)
@@ -28,7 +35,7 @@ exact = prime_dali.reference.apply(images, plan)
 arrays = prime_dali.arrays.apply(images, plan, mean=(0, 0, 0), std=(1, 1, 1))
 assert np.abs(arrays - exact).max() < 1e-3, np.abs(arrays - exact).max()
 said = [f"Python {sys.version.split()[0]}", f"numpy {np.__version__}"]
-assert (prime_dali.arrays._arrays.cuda is not None) == ("+cu" in name), prime_dali.arrays._arrays.cuda
+assert "+" not in name or (prime_dali.arrays._arrays.cuda is None) == ("+cpu" in name), prime_dali.arrays._arrays.cuda
 if sys.argv[1] == "none":
     assert "torch" not in sys.modules
     try:
@@ -51,6 +58,24 @@ else:
         got = augment.cuda()(tensors.cuda(), torch.arange(8).cuda()).cpu().numpy()
         assert np.abs(got - exact).mean() < 1e-2, np.abs(got - exact).mean()
         said[-1] += " and " + torch.cuda.get_device_name()
+if find_spec("nvidia") and find_spec("nvidia.dali"):
+    import nvidia.dali
+    import prime_dali.dali
+    from nvidia.dali import fn, pipeline_def
+
+    @pipeline_def(batch_size=8, num_threads=1, device_id=None, exec_dynamic=True)
+    def pipeline():
+        index = fn.external_source(lambda: list(np.arange(8)), batch=True)
+        batch = fn.external_source(lambda: list(images), batch=True, layout="CHW")
+        return prime_dali.dali.prime(batch, "cifar", index=index, seed=1, mean=(0, 0, 0), std=(1, 1, 1), layout="CHW",
+                                     mode="native")
+
+    [made] = pipeline().run()
+    assert np.array_equal(made.as_array(), arrays)
+    assert prime_dali.dali.plugin_path().parent.name == "plugins", prime_dali.dali.plugin_path()
+    said.append(f"the operator of DALI {nvidia.dali.__version__}")
+elif sys.argv[2] != "none":
+    raise AssertionError("DALI is not there")
 print(f"{name}: works ({', '.join(said)})")
 """
 
@@ -63,21 +88,22 @@ def main() -> int:
         "--torch", nargs="+", default=["none"],
         help="versions, of which each is downloaded; environments, whose torch is used as it is; none: without torch",
     )  # fmt: skip
+    parser.add_argument("--dali", default="none", help="what to give pip, such as nvidia-dali-cuda130==2.4.0")
     parser.add_argument("--numpy", default="numpy", help="what to give pip, such as numpy==1.24.*")
     options = parser.parse_args()
     failed = 0
     for wheel in options.wheels:
         for torch in options.torch:
             try:
-                attempt(wheel, torch, options.numpy)
+                attempt(wheel, torch, options.dali, options.numpy)
             except subprocess.CalledProcessError as error:
                 failed += 1
                 print(f"{wheel.name} with torch {torch}: FAILED\n{error.stdout}{error.stderr}", flush=True)
     return failed
 
 
-def attempt(wheel: Path, torch: str, numpy: str) -> None:
-    """Install a wheel in a new environment beside a torch, and run PRIME there.
+def attempt(wheel: Path, torch: str, dali: str, numpy: str) -> None:
+    """Install a wheel in a new environment beside a torch and a DALI, and run PRIME there without a compiler.
 
     Raises:
         subprocess.CalledProcessError: It could not be installed, or does not work.
@@ -93,14 +119,17 @@ def attempt(wheel: Path, torch: str, numpy: str) -> None:
             Path(site, "torch.pth").write_text(run(environment, "-c", code).stdout)
             run(*install, "--no-deps", "--force-reinstall", wheel.resolve())
         else:
-            run(*install, numpy, wheel.resolve(), *([] if torch == "none" else [f"torch=={torch}"]))
-        print(run(python, "-c", CHECK, torch, cwd=folder).stdout, end="", flush=True)
+            others = ([] if torch == "none" else [f"torch=={torch}"]) + ([] if dali == "none" else [dali])
+            run(*install, numpy, wheel.resolve(), *others)
+        print(run(python, "-c", CHECK, torch, dali, cwd=folder).stdout, end="", flush=True)
 
 
 def run(*command: str | Path, cwd: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command in an environment without PYTHONPATH, so that nothing else is imported."""
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd, env=clean)
+    """Run a command where neither a compiler can be found nor anything that was not installed for it."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CXX", "CUDA_HOME")}
+    with tempfile.TemporaryDirectory() as empty:
+        bare = clean | {"PATH": empty, "PRIME_DALI_CACHE": empty}
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd, env=bare)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,18 @@ namespace {
 float half_to_float(uint16_t h) { return _cvtsh_ss(h); }
 uint16_t float_to_half(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
 #else
+#if defined(__aarch64__)
+using Half = __fp16;  // GCC has _Float16 in C++ there from version 13 on
+#else
+using Half = _Float16;
+#endif
 float half_to_float(uint16_t h) {
-  _Float16 x;
+  Half x;
   memcpy(&x, &h, sizeof x);
   return static_cast<float>(x);
 }
 uint16_t float_to_half(float x) {
-  const _Float16 h = static_cast<_Float16>(x);
+  const Half h = static_cast<Half>(x);
   uint16_t u;
   memcpy(&u, &h, sizeof u);
   return u;

@@ -2,7 +2,8 @@
 
 DALI has versioned symbols, so a plugin works with one DALI version and is compiled for the installed one. It is one
 file (csrc/bindings/dali/plugin.cpp) that links the core of this package, so it needs a C++ compiler and the headers of
-the CUDA runtime, but no CUDA compiler and no GPU.
+the CUDA runtime, but no CUDA compiler and no GPU. Wheels bring it along for the versions of DALI that were there when
+they were built (tools/build_wheels.py).
 """
 
 from __future__ import annotations
@@ -56,18 +57,32 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
 
 def plugin_path() -> Path:
     """The path of the plugin for the installed DALI, compiled or not: in ``PRIME_DALI_CACHE``, by default
-    ``~/.cache/prime-dali``, in a folder named after DALI's version, its CUDA, the sources and the flags.
+    ``~/.cache/prime-dali``, in a folder named after DALI's version, its CUDA, the sources and the flags. Where none was
+    compiled there, it is the one that came with the package, if its wheel has one for this DALI.
 
     Examples:
-        >>> prime_dali.dali.plugin_path().name
-        'libprime_dali_plugin.so'
+        >>> prime_dali.dali.plugin_path().suffix
+        '.so'
     """
+    compiled, prebuilt = _in_cache(), _in_wheel()
+    return prebuilt if prebuilt.exists() and not compiled.exists() else compiled
+
+
+def _in_wheel() -> Path:
+    """Where a wheel has the plugin, if it has one for the installed DALI."""
+    return Path(__file__).parent / "plugins" / f"{_version()}.so"
+
+
+def _in_cache() -> Path:
     digest = hashlib.sha256(" ".join((*_FLAGS, str(_dali_flags()))).encode())
     csrc = _csrc()
     for source in sorted(file for pattern in _toolkit.PLUGIN_SOURCES for file in csrc.glob(pattern)):
         digest.update(source.name.encode() + source.read_bytes())
-    version = f"dali-{nvidia.dali.__version__}-cuda{nvidia.dali.__cuda_version__}"
-    return cache_folder() / f"{version}-{digest.hexdigest()[:12]}" / "libprime_dali_plugin.so"
+    return cache_folder() / f"{_version()}-{digest.hexdigest()[:12]}" / "libprime_dali_plugin.so"
+
+
+def _version() -> str:
+    return f"dali-{nvidia.dali.__version__}-cuda{nvidia.dali.__cuda_version__}"
 
 
 def is_built() -> bool:
@@ -136,11 +151,19 @@ def build_plugin(force: bool = False) -> Path:
     target = plugin_path()
     if not force and fault(target) is None:
         return target  # also if the cache is read-only
+    target = _in_cache()
     make_folder(target.parent)
     with alone(target.parent / "lock"):
         if force or fault(target) is not None:
             _compile(target)
     return target
+
+
+def compile_prebuilt(folder: str | os.PathLike[str]) -> None:
+    """Compile the plugin for the installed DALI into a folder, as wheels have it (tools/build_wheels.py)."""
+    target = Path(folder) / _in_wheel().name
+    make_folder(target.parent)
+    _compile(target, run_path="$ORIGIN/../..")
 
 
 def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
@@ -234,7 +257,7 @@ def _cuda_runtime() -> tuple[Path, Path]:
     )
 
 
-def _compile(target: Path) -> None:
+def _compile(target: Path, run_path: str | None = None) -> None:
     include, library = _cuda_runtime()
     compile_flags, link_flags = _dali_flags()
     # Linked by its soname: at run time this is the core that is loaded already, wherever it is.
@@ -244,8 +267,8 @@ def _compile(target: Path) -> None:
         made = Path(folder) / target.name
         command = [
             _compiler(), "-shared", *_FLAGS, *dali, f"-isystem{include}", str(_csrc() / "bindings/dali/plugin.cpp"),
-            "-Wl,--exclude-libs,ALL", "-o", str(made), str(core), f"-Wl,-rpath,{core.parent}", *link_flags,
-            f"-L{library}", "-lcudart_static", "-ldl", "-lrt",
+            "-Wl,--exclude-libs,ALL", "-o", str(made), str(core), f"-Wl,-rpath,{run_path or core.parent}",
+            *link_flags, f"-L{library}", "-lcudart_static", "-ldl", "-lrt",
         ]  # fmt: skip
         with _progress.phase(f"compiling the DALI operator for DALI {nvidia.dali.__version__}, about ten seconds"):
             done = subprocess.run(command, capture_output=True, text=True)
