@@ -195,8 +195,8 @@ def vit() -> str:
     )
     return (
         f"A ViT-S ({content['parameters']:,} parameters, 64 x 64 images in patches of 8 x 8, batch {content['batch']}) "
-        f"with mixup, CutMix and EMA trains at {spread}. After 20 epochs ({last:,} steps) of the recipe's 200, with PRIME "
-        f"and one seed, {100 * accuracy:.1f} % of the validation images are classified correctly. "
+        f"with mixup, CutMix and EMA trains at {spread}. After 20 epochs ({last:,} steps) of the recipe's 200, "
+        f"with PRIME and one seed, {100 * accuracy:.1f} % of the validation images are classified correctly. "
         f"{content['gpu'].split(',')[0]}; commit {content['commit']}; `{content['command']}`"
     )
 
