@@ -156,7 +156,8 @@ def write_binding(ninja, target: str, core: str) -> None:
         includes = [TORCH / "include", TORCH / "include/torch/csrc/api/include"]
         flags = f"-DTORCH_TARGET_VERSION={TORCH_TARGET} {'-DUSE_CUDA' if with_cuda else ''}"
         link = f"-L{TORCH / 'lib'} -ltorch_cpu {'-ltorch_cuda' if with_cuda else ''}"
-    flags = " ".join([flags, *(f"-isystem {folder}" for folder in includes)])
+    # Nothing here takes time but to compile, half as long as with -O3.
+    flags = " ".join([flags, "-O1", *(f"-isystem {folder}" for folder in includes)])
     inputs = [compiled(ninja, f"bindings/{BINDINGS[name]}", flags), core]
     ninja.build(target, "link", inputs, variables={"flags": f"{link} -Wl,-rpath,'$$ORIGIN'"})
 

@@ -7,31 +7,38 @@ import fcntl
 import importlib.util
 import shutil
 import subprocess
-import sysconfig
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from prime_dali import Plan, PrimeConfig
+from prime_dali import Plan, PrimeConfig, _arrays, _files
 from prime_dali.plan import row_words
 
 ROOT = Path(__file__).parent.parent
+
+
+CORE, EMULATED = b"libprime_dali.so", b"libprime_cuda.so"  # of one length
 
 
 def load(folder: Path) -> Any:
     """``prime_dali._arrays`` with CUDA for host memory, compiled in ``folder`` unless another process has done that there.
 
     Raises:
-        ImportError: There is no pybind11 or no C++ compiler.
+        ImportError: There is no C++ compiler.
         RuntimeError: The sources do not compile; the message ends with what the compiler says.
     """
-    target = folder / f"_arrays{sysconfig.get_config_var('EXT_SUFFIX')}"
+    binding = Path(_arrays.__file__)
+    target = folder / binding.name
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
-            _compile(folder, target)
+            _compile(folder)
+            # The package's own module, which takes longer to compile than all kernels: only the core is another, and has
+            # another name, because the dynamic loader takes one that it has loaded for all of the same name.
+            with _files.replacing(target) as temporary:
+                temporary.write_bytes(binding.read_bytes().replace(CORE, EMULATED))
     spec = importlib.util.spec_from_file_location("_arrays", target)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -39,27 +46,27 @@ def load(folder: Path) -> Any:
     return module
 
 
-def _compile(folder: Path, target: Path) -> None:
-    import pybind11
-
+def _compile(folder: Path) -> None:
+    """The core, without the CPU back end."""
     compiler = shutil.which("c++")
     if compiler is None:
         raise ImportError("compiling needs a C++ compiler")
     shutil.copytree(ROOT / "csrc", folder / "csrc", dirs_exist_ok=True)
     shutil.copy(ROOT / "tests/cuda_on_cpu/device.cuh", folder / "csrc/cuda/device.cuh")
     shutil.copy(ROOT / "tests/cuda_on_cpu/without_cpu.cpp", folder / "csrc")
-    sources = [folder / "csrc" / name for name in ("bindings/arrays/module.cpp", "interface.cpp", "without_cpu.cpp")]
+    sources = [folder / "csrc" / name for name in ("interface.cpp", "without_cpu.cpp")]
     for source in sorted((folder / "csrc/cuda").glob("*.cu")):
         sources.append(source.with_suffix(".cpp"))
         source.rename(sources[-1])
     flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-march=native", "-ffp-contract=off", "-fvisibility=hidden"]
     names = ['-DPRIME_CUDA_VERSION="none"', '-DPRIME_CUDA_ARCHITECTURES="none"']
-    includes = [ROOT / "tests/cuda_on_cpu", folder / "csrc", pybind11.get_include(), sysconfig.get_path("include")]
+    includes = [ROOT / "tests/cuda_on_cpu", folder / "csrc"]
     command = [compiler, *flags, *names, "-include", "cuda_fp16.h", *(f"-I{i}" for i in includes)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda source: _run(*command, "-c", source, "-o", source.with_suffix(".o")), sources))
-    _run(compiler, "-shared", *(source.with_suffix(".o") for source in sources), "-o", target.with_suffix(".tmp"))
-    target.with_suffix(".tmp").rename(target)
+    objects = [source.with_suffix(".o") for source in sources]
+    core = EMULATED.decode()
+    _run(compiler, "-shared", *objects, f"-Wl,-soname,{core}", "-o", folder / core)
 
 
 def _run(*command: str | Path) -> None:

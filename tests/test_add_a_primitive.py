@@ -28,6 +28,23 @@ def test_the_page_shows_every_patch() -> None:
     assert sorted(shown) == [str(path.relative_to(ROOT)) for path in PATCHES]
 
 
+def check_build(folder: Path, output: str) -> None:
+    """What a build without CUDA is to be; here and not in test_build.py, so that the suite compiles the package once."""
+    assert "warning:" not in output
+    assert {p.name.split(".")[0] for p in (folder / "prime_dali").rglob("*.so")} == {
+        "libprime_dali",
+        "_arrays",
+        "_torch",
+    }
+    exported = run(folder, "nm", "-D", "--defined-only", folder / "prime_dali/libprime_dali.so")
+    assert {line.split()[2].partition("_")[0] for line in exported.splitlines()} == {"prime"}
+    # Loading runs nothing that was compiled for more than the processor may have: there are no static constructors.
+    compiled = sorted((folder / "temp").rglob("cpu/*.o"))
+    assert compiled
+    for path in compiled:
+        assert ".init_array" not in run(folder, "objdump", "-h", path)
+
+
 @pytest.mark.timeout(900)
 def test_the_patches_add_a_primitive(tmp_path: Path) -> None:
     """On the CPU, by torch and by arrays, and with the CUDA sources compiled for the CPU."""
@@ -40,7 +57,7 @@ def test_the_patches_add_a_primitive(tmp_path: Path) -> None:
     for part in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / part, tmp_path)
     run(tmp_path, "git", "apply", *PATCHES)
-    run(tmp_path, sys.executable, "setup.py", "build_ext", "--inplace")
+    check_build(tmp_path, run(tmp_path, sys.executable, "setup.py", "build_ext", "--inplace", "--build-temp", "temp"))
     options = ("-q", "-k", "gamma or every_order", "-p", "no:cacheprovider")
     out = run(
         tmp_path, sys.executable, "-m", "pytest", *options, "tests/test_primitives.py", "tests/test_cuda_on_cpu.py"

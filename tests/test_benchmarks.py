@@ -39,6 +39,23 @@ def run(name: str, *arguments: object) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def run_here(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> Callable[..., str]:
+    """:func:`run` in this process, which has imported torch already."""
+
+    def called(name: str, *arguments: object) -> str:
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # set back at the end, whatever a benchmark sets
+        capsys.readouterr()
+        status = script(name).main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        assert not status, printed.err
+        return printed.out
+
+    return called
+
+
 def pictures(folder: Path) -> list[str]:
     """The names of all files in a folder, each of them a PNG."""
     files = sorted(folder.iterdir())
@@ -86,10 +103,10 @@ def test_replays_of_the_graph_draw_anew(device: str, script: Callable[[str], Mod
         assert any(torch.equal(out, other) for other in epochs)
 
 
-def test_training_step(device: str, tmp_path: Path) -> None:
+def test_training_step(device: str, run_here: Callable[..., str], tmp_path: Path) -> None:
     written = tmp_path / "out.json"
     tiny = ["--model", "resnet18", "--size", 32, "--batch", 2, "--steps", 3, "--rounds", 2, "--warmup", 1]
-    text = run("training_step", "--device", device, *tiny, "--views", 3, "--no-compile", "--json", written)
+    text = run_here("training_step", "--device", device, *tiny, "--views", 3, "--no-compile", "--json", written)
     everything = json.loads(written.read_text())
     rows = {row["name"]: row for row in everything["results"]}
     assert list(rows) == ["plain", "prime", "prime-eager", "augmix", "1 view", "3 views"]
@@ -157,25 +174,27 @@ def assert_rated(written: Path, names: list[str]) -> None:
         assert 0 < min(row["rates"]) <= row["median"] <= max(row["rates"])
 
 
-def test_pipelines(device: str, photos: Path, plugin: Path, tmp_path: Path) -> None:
+def test_pipelines(device: str, photos: Path, plugin: Path, run_here: Callable[..., str], tmp_path: Path) -> None:
     written = tmp_path / "out.json"
     tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--warmup", 1, "--peers", "trivial"]
-    text = run("throughput", "--pipeline", photos, "--device", device, *tiny, "--json", written)
+    text = run_here("throughput", "--pipeline", photos, "--device", device, *tiny, "--json", written)
     modes = ["native", "cupy", "dlpack", *(["torch"] if device == "cuda" else [])]
     assert_rated(written, ["plain", "copy", *(f"{m}{x}" for m in modes for x in ("", " x 3")), "trivial"])
     assert "32 x 32, batch 2, 2 threads, decoded" in text
     tiny = ["--model", "resnet18", "--size", 32, "--batch", 2, "--steps", 2, "--rounds", 2, "--warmup", 1]
-    text = run("training_loop", photos, "--device", device, *tiny, "--no-compile", "--json", written)
+    text = run_here("training_loop", photos, "--device", device, *tiny, "--no-compile", "--json", written)
     assert_rated(written, ["without", "native", "cupy", "dlpack"])
     assert "resnet18, 32 x 32, batch 2" in text
 
 
-def test_pipelines_need_a_folder_of_class_folders(tmp_path: Path) -> None:
+def test_pipelines_need_a_folder_of_class_folders(
+    script: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
-    command = [sys.executable, str(FOLDER / "throughput.py"), "--pipeline", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert f"argument --pipeline: expected a folder of class folders, got {tmp_path}" in done.stderr
+    with pytest.raises(SystemExit) as stopped:
+        script("throughput").main(["--pipeline", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert f"argument --pipeline: expected a folder of class folders, got {tmp_path}" in capsys.readouterr().err
 
 
 def cuda_like(**changes: Any) -> dict[str, Any]:
@@ -199,10 +218,10 @@ def write(path: Path, content: Any) -> Path:
     return path
 
 
-def test_pictures_from_files(tmp_path: Path) -> None:
+def test_pictures_from_files(run_here: Callable[..., str], tmp_path: Path) -> None:
     one = write(tmp_path / "1.json", cuda_like(kernels=[]))
     two = write(tmp_path / "2.json", cuda_like())
-    assert run("throughput", "--from-json", one, two, "--plot", tmp_path / "plots").count("drew ") == 3
+    assert run_here("throughput", "--from-json", one, two, "--plot", tmp_path / "plots").count("drew ") == 3
     assert pictures(tmp_path / "plots") == ["kernels.png", "throughput_batch.png", "throughput_size.png"]
 
 
@@ -307,7 +326,7 @@ def test_scaling_counts_processes(script: Callable[[str], ModuleType]) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_scaling_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaling_runs(run_here: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchvision", reason="torchvision is not installed")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     images = make_images(64, 32, 32, torch.uint8).flatten(1)
@@ -315,7 +334,7 @@ def test_scaling_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         torch.cat([(torch.arange(64) % 10).to(torch.uint8)[:, None], images], 1).numpy().tofile(
             tmp_path / f"{name}.bin"
         )
-    out = run(
+    out = run_here(
         "scaling", "--processes", 2, "--batch", 8, "--steps", 16, "--json", tmp_path / "s.json", "--", "--data", tmp_path, "--method", "standard",
         "--network", "shufflenet_v2_x0_5", "--stem", "imagenet", "--no-compile",
     )  # fmt: skip

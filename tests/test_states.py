@@ -19,6 +19,7 @@ import pytest
 import torch
 from PIL import Image
 from test_corruptions import tiles
+from working import begin, squared
 
 import prime_dali
 from prime_dali import _files, _workers, cli
@@ -143,23 +144,6 @@ def test_a_failed_write_names_the_file(error: OSError, message: str, tmp_path: P
 
 
 # Worker processes.
-
-
-def begin(shared: str) -> None:
-    """Of the workers of these tests."""
-    if shared == "dies":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if shared == "raises":
-        raise KeyError("no such thing")
-
-
-def squared(number: int, how: str) -> Any:
-    """The task of these tests."""
-    if how == "dies":
-        os._exit(3)
-    if how == "raises":
-        raise ValueError(f"task {number}")
-    return number**2, b"x" * 10**6  # more than a pipe holds
 
 
 def test_a_folder_that_takes_no_file_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
