@@ -18,6 +18,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Any
 
 from common import kernels
@@ -167,6 +168,39 @@ def gpu() -> str:
     return f"{table(head, rows)}\n\n{memory}"
 
 
+def channels() -> str:
+    """Throughput by number of channels, and of 16-bit images."""
+    rows = []
+    for name, dtype in (("channels", "uint8"), ("uint16", "uint16")):
+        file = File(f"h200_{name}.json")
+        for found in file.content["results"]:
+            if found["name"] == "prime":
+                rate = found["median"]
+                rows.append([str(found["channels"]), dtype, count(rate), f"{1e6 / rate:.2f}"])
+    return table(["channels", "dtype", "images/s", "us per image"], rows)
+
+
+def vit() -> str:
+    """A vision transformer on Tiny ImageNet with today's recipe: speed and accuracy."""
+    content = json.loads((RESULTS / "h200_vit.json").read_text())
+    quiet, runs = 2900, content["runs"]  # steps, from which nothing else ran on the card
+    prime = [line["images_per_second"] for line in runs["prime"] if "loss" in line and line["step"] > quiet]
+    standard = [line["images_per_second"] for line in runs["standard"] if "loss" in line][1:]  # without the compilation
+    accuracy = [line["accuracy"] for line in runs["prime"] if "accuracy" in line][-1]
+    last = runs["prime"][-1]["step"]
+    spread = " and ".join(
+        f"{count(median(found))} images/s {how} PRIME (middle half of the log lines {count(low)} to {count(high)})"
+        for how, found in (("with", prime), ("without", standard))
+        for low, _, high in [quantiles(found, n=4)]
+    )
+    return (
+        f"A ViT-S ({content['parameters']:,} parameters, 64 x 64 images in patches of 8 x 8, batch {content['batch']}) "
+        f"with mixup, CutMix and EMA trains at {spread}. After 20 epochs ({last:,} steps) of the recipe's 200, "
+        f"with PRIME and one seed, {100 * accuracy:.1f} % of the validation images are classified correctly. "
+        f"{content['gpu'].split(',')[0]}; commit {content['commit']}; `{content['command']}`"
+    )
+
+
 def step() -> str:
     """A training step with PRIME over one without."""
     file, older = File("h200_step.json"), File("h100_step.json")
@@ -289,7 +323,7 @@ def loop() -> str:
 
 def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
-    names = ("imagenet", "batch", "size", "cifar", "step", "pipeline", "decoded")
+    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "pipeline", "decoded")
     files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json"), File("h100_loop.json")]
     lines = [file.source() for file in [*files, File("cpu_imagenet.json"), File("cpu_cifar.json")]]
     for name in ("cost", "cost_official"):
@@ -302,6 +336,7 @@ def measured() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "main-table": main_table,
     "gpu": gpu,
+    "channels": channels,
     "cpu": cpu,
     "rate": rate,
     "share": share,
@@ -310,6 +345,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cost-table": cost_table,
     "kernels": kernel_times,
     "step": step,
+    "vit": vit,
     "pipeline": pipeline,
     "loop": loop,
     "measured": measured,

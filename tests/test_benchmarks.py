@@ -155,10 +155,6 @@ def test_what_differs_is_counted(script: Callable[[str], ModuleType]) -> None:
 def test_the_page_shows_what_agreement_wrote(script: Callable[[str], ModuleType]) -> None:
     results = json.loads((FOLDER / "results/agreement.json").read_text())["results"]
     assert script("agreement").markdown(results) in (FOLDER.parent / "docs/METHOD.md").read_text()
-    off = {r["dtype"]: 100 * r["off"]["CUDA, CPU"] for r in results if (r["preset"], r["depth"]) == ("imagenet", 3)}
-    readme = " ".join((FOLDER.parent / "README.md").read_text().split())
-    assert f"{off['uint8']:.1f} % of the pixels of uint8 images differ by more than 2/255" in readme
-    assert f"For float images it is {off['float32']:.0f} %" in readme
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import make_images
@@ -87,11 +88,14 @@ def test_a_batch_without_the_index() -> None:
         PRIMETrainer._entry(samples()[0], "number", "index_key")
 
 
-def test_soft_labels_of_three_views_are_refused() -> None:
+def test_labels_of_three_views() -> None:
     from prime_dali.integrations.huggingface import _jsd
 
-    with pytest.raises(TypeError, match="labels: expected int64"):
-        _jsd({"logits": torch.zeros(6, 2)}, torch.full((2, 2), 0.5))
+    logits = torch.zeros(6, 2)
+    soft = _jsd({"logits": logits}, torch.full((2, 2), 0.5), 4)
+    assert soft == _jsd({"logits": logits}, torch.tensor([0, 1]), 4) == pytest.approx(np.log(2) * 2 / 4)
+    with pytest.raises(ValueError, match=r"labels: expected int64 \[N\], or soft labels, floating \[N, C\], got"):
+        _jsd({"logits": logits}, torch.full((2,), 0.5))
     with pytest.raises(TypeError, match=r"augment: expected a prime_dali.PRIME, got str"):
         PRIMETrainer(Model(), augment="cifar")  # type: ignore[arg-type]
 

@@ -102,7 +102,7 @@ def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"image_key": 5}, "image_key: expected a batch with the entry 5, got one with 3 entries"),
     ({"index_key": "index"}, "index_key: expected a batch with the entry 'index'"),
-    ({"image_key": 1}, "images: expected uint8, float16"),
+    ({"image_key": 1}, "images: expected uint8, uint16, float16"),
     ({"index_key": 0}, "index: expected int64"),
 ])  # fmt: skip
 def test_bad_batches(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ pytest.importorskip("torchvision", reason="torchvision is not installed")
 pytest.importorskip("timm", reason="timm is not installed")
 
 import training
+from conftest import needs_gpu
 from training import ALONE, losses, run, settings
 
 from prime_dali.evaluation import evaluate
 from prime_dali.models import networks
-from prime_dali.training import optimization, train
+from prime_dali.training import numerics, optimization, train
 from prime_dali.training.averaging import Average
 from prime_dali.training.config import TrainConfig
 from prime_dali.training.data import CifarData
@@ -247,3 +248,32 @@ def test_stochastic_depth_differs_between_processes(cifar: Path, tmp_path: Path)
     assert seen[0] == seen[1]
     assert seen[0][0] != seen[2][0]
     assert all(math.isfinite(loss) for losses in seen for loss in losses)
+
+
+def test_attention_is_asked_to_be_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's flash attention is so only in the strict mode, which has no gradient of resized position embeddings."""
+    asked: list[dict[str, bool]] = []
+    monkeypatch.setattr(
+        torch, "use_deterministic_algorithms", lambda mode, **options: asked.append({"mode": mode, **options})
+    )
+    for name in ("enable_mem_efficient_sdp", "enable_cudnn_sdp"):
+        monkeypatch.setattr(torch.backends.cuda, name, lambda enabled: None)
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    plain = VIT.replace(",dynamic_img_size=True", "")
+    try:
+        for network in (plain, VIT, "resnet18"):
+            numerics.choose_attention(networks.create(network, 10), torch.device("cuda"), True)
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+    assert asked == [{"mode": True, "warn_only": False}, {"mode": True, "warn_only": True}]
+
+
+@needs_gpu
+def test_attention_is_bit_identical_in_every_run(cifar: Path, tmp_path: Path) -> None:
+    found = []
+    for out in ("a", "b"):
+        words = ("--recipe", "cifar10-vit", "--network", VIT.replace(",dynamic_img_size=True", ""), "--device", "cuda")
+        trainer = start(cifar, tmp_path / out, *words, "--epochs", "2", "--limit-steps", "2")
+        trainer.run()
+        found.append(torch.cat([parameter.flatten() for parameter in trainer.network.parameters()]))
+    assert torch.equal(*found)

@@ -93,7 +93,7 @@ def test_splits_are_clean_and_augmented_views(folder: Path) -> None:
     torch.nn.functional.one_hot(targets)  # hard labels, as JsdCrossEntropy wants
 
     erased, _ = batches(augment_loader(loader(ImageDataset(folder), re_prob=1.0), "cifar"))
-    assert ((erased == 0).flatten(2).sum(2) >= 3 * SIZE).all()  # what is erased stays the mean
+    assert (erased == 0).all(2).flatten(2).any(2).all()  # what is erased stays the mean
 
 
 def test_mixup_comes_before(folder: Path) -> None:

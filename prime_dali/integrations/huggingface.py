@@ -43,7 +43,7 @@ class PRIMETrainer(Trainer):
 
     Raises:
         TypeError, ValueError: ``augment`` is no :class:`prime_dali.PRIME`, a batch has no such entry, or labels of
-            three views are not int64 ``[N]``.
+            three views are neither int64 ``[N]`` nor soft, floating ``[N, C]``.
 
     Examples:
         >>> from prime_dali.integrations.huggingface import PRIMETrainer

@@ -20,14 +20,16 @@ def choose(deterministic: bool) -> None:
 def choose_attention(network: nn.Module, device: torch.device, deterministic: bool) -> None:
     """Choose for the attention of vision transformers on a GPU, whose gradients are else sums in any order.
 
-    torch's flash attention has deterministic gradients if torch is asked for deterministic algorithms; the other fused
-    kernels have none. Networks without attention are left alone.
+    torch's flash attention has deterministic gradients if torch is asked for nothing but deterministic algorithms; the
+    other fused kernels have none. Networks without attention are left alone, and those that resize their position
+    embeddings, whose gradients have no such algorithm in torch, are not bit-identical (docs/training.md).
     """
     attends = any(getattr(module, "fused_attn", False) or isinstance(module, nn.MultiheadAttention)
                   for module in network.modules())  # fmt: skip
     if not (deterministic and attends and device.type == "cuda"):
         return
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    resizes = any(getattr(module, "dynamic_img_size", False) for module in network.modules())
+    torch.use_deterministic_algorithms(True, warn_only=resizes)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # only for debugging
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(False)

@@ -61,11 +61,6 @@ struct Words {
 
 constexpr int kImages = 2;
 
-template <class Args>
-void set_channels(Args& args) {
-  if constexpr (requires { args.channels; }) args.channels = 3;
-}
-
 void print_images(const Case& c, const std::vector<int32_t>& plan, int rows, DType in, DType out) {
   const int64_t plane = int64_t(c.height) * c.width, values = 3 * plane;
   std::vector<uint8_t> bytes(kImages * values);
@@ -80,7 +75,7 @@ void print_images(const Case& c, const std::vector<int32_t>& plan, int rows, DTy
   const uint8_t flip[kImages] = {0, 1};
   std::vector<uint8_t> made(rows * values * (out == DType::f32 ? 4 : out == DType::u8 ? 1 : 2));
   ApplyArgs args{};
-  set_channels(args);
+  args.channels = 3;
   args.in_type = in, args.out_type = out;
   args.in = floats.data();
   if (in == DType::u8) args.in = bytes.data();
