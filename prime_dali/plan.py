@@ -316,6 +316,9 @@ class Plan:
             row: The row to describe. None: a table of all rows.
             limit: Rows of the table; a last line says how many more there are.
 
+        Raises:
+            TypeError, ValueError: There is no such row, or ``limit`` is no positive int.
+
         Examples:
             >>> slots = [[[("noise", 0.25)], [("color", 0.5, 2, 9)]], [[("spectral", 2.0), ("spatial", 0.004, 20)]]]
             >>> plan = prime_dali.Plan.build(slots, size=32, weights=[[0.2, 0.3, 0.5], [0, 1, 0]])
@@ -328,7 +331,7 @@ class Plan:
         """
         if row is None:
             return _slots.table(self.numpy(), _arguments.integer("limit", limit, 1, 2**31 - 1))
-        return _slots.describe_row(self.numpy(), row)
+        return _slots.describe_row(self.numpy(), _arguments.integer("row", row, 0, self.rows.shape[0] - 1))
 
     def __repr__(self) -> str:
         """What the plan is for and where it is, without its numbers; :meth:`describe` has those."""
