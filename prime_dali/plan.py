@@ -313,11 +313,8 @@ class Plan:
         """A readable description of what was drawn for an augmented image: one line per chain, with its weight.
 
         Args:
-            row: The row to describe. None: a table of all rows.
+            row: The row to describe, from 0 (ValueError if there is no such row). None: a table of all rows.
             limit: Rows of the table; a last line says how many more there are.
-
-        Raises:
-            TypeError, ValueError: There is no such row, or ``limit`` is no positive int.
 
         Examples:
             >>> slots = [[[("noise", 0.25)], [("color", 0.5, 2, 9)]], [[("spectral", 2.0), ("spatial", 0.004, 20)]]]
