@@ -115,6 +115,16 @@ def interval(argument: str, value: Any, high: float) -> tuple[float, float]:
     return low, up
 
 
+def entry_key(argument: str, value: Any) -> str | int:
+    """``value`` if it can be the key of an entry in a dict, or its position in a tuple; TypeError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise TypeError(
+            f"{argument}: expected the key or the position of an entry of a batch or sample, got {type(value).__name__}"
+            f" ({value!r})"
+        )
+    return value
+
+
 def per_channel(argument: str, value: Any, channels: int | None, *, positive: bool = False) -> tuple[float, ...]:
     """``value`` as finite floats, one for each of ``channels`` (None: 1 to 16 of them); TypeError or ValueError
     otherwise."""

@@ -313,7 +313,7 @@ class Plan:
         """A readable description of what was drawn for an augmented image: one line per chain, with its weight.
 
         Args:
-            row: The row to describe. None: a table of all rows.
+            row: The row to describe, from 0 (ValueError if there is no such row). None: a table of all rows.
             limit: Rows of the table; a last line says how many more there are.
 
         Examples:
@@ -328,7 +328,7 @@ class Plan:
         """
         if row is None:
             return _slots.table(self.numpy(), _arguments.integer("limit", limit, 1, 2**31 - 1))
-        return _slots.describe_row(self.numpy(), row)
+        return _slots.describe_row(self.numpy(), _arguments.integer("row", row, 0, self.rows.shape[0] - 1))
 
     def __repr__(self) -> str:
         """What the plan is for and where it is, without its numbers; :meth:`describe` has those."""

@@ -54,7 +54,10 @@ def apply(images: Any, plan: Plan) -> Array:
         out = apply(images.reshape(-1, *expected[1:]), plan.of_frames(frames))
         return out.reshape(plan.views * plan.batch, frames, *expected[1:])
     if images.shape != expected:
-        raise ValueError(f"images: expected shape {list(expected)} for this plan, got {list(images.shape)}")
+        raise ValueError(
+            f"images: expected shape {list(expected)} for this plan, got {list(images.shape)}; "
+            "sample it with the size= and channels= of the images"
+        )
     if images.dtype not in _LARGEST and images.dtype.kind != "f" and images.dtype.name != "bfloat16":
         raise TypeError(f"images: expected uint8, uint16 or a floating dtype, got {images.dtype}")
     x = images.astype(np.float64) / _LARGEST.get(images.dtype, 1)

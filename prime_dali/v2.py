@@ -85,9 +85,7 @@ class PRIME(Epochs, v2.Transform):
         super().__init__()
         self.config = as_config(config)
         self.seed = _arguments.seed(seed)
-        if isinstance(index_key, bool) or not isinstance(index_key, (str, int, type(None))):
-            raise TypeError(f"index_key: expected the key or position of the index in a sample, got {index_key!r}")
-        self.index_key = index_key
+        self.index_key = None if index_key is None else _arguments.entry_key("index_key", index_key)
         # Shared, so that workers that live through several epochs see the number that set_epoch writes here.
         torch.Tensor.share_memory_(self.epoch_number)
         self._rank = 0
@@ -102,7 +100,7 @@ class PRIME(Epochs, v2.Transform):
         Returns:
             The same structure.
         """
-        sample = inputs if len(inputs) > 1 else inputs[0]
+        sample = inputs[0] if len(inputs) == 1 else inputs
         index = self._index(sample)
         leaves, structure = tree_flatten(sample)
         others = [None if leaf is index else leaf for leaf in leaves]  # no index is taken for an image
@@ -200,9 +198,10 @@ class PRIME(Epochs, v2.Transform):
 
 def _from_pil(image: PIL.Image.Image) -> torch.Tensor:
     if image.mode not in _MODES:
-        raise ValueError(
-            f"image: expected a PIL image of mode {', '.join(_MODES)}, got {image.mode}; use v2.RGB() before PRIME"
-        )
+        # v2.RGB() would clip images of 16 bits to 255.
+        deep = image.mode.startswith(("I", "F"))
+        remedy = "v2.ToImage() makes a tensor of it, which is uint16 for I;16" if deep else "use v2.RGB() before PRIME"
+        raise ValueError(f"image: expected a PIL image of mode {', '.join(_MODES)}, got {image.mode}; {remedy}")
     return functional.pil_to_tensor(image)
 
 

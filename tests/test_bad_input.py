@@ -220,7 +220,8 @@ CASES = {
     "reference masked": (lambda: reference.apply(np.ma.array(images().numpy()), plan()), TypeError, "images: expected an array without a mask"),
     "reference sparse": (lambda: reference.apply(images().to_sparse(), plan()), TypeError, "images: expected a dense torch.Tensor, got layout torch.sparse_coo"),
     "reference plan": (lambda: reference.apply(images(), "cifar"), TypeError, "plan: expected a Plan, got str"),
-    "reference shape": (lambda: reference.apply(make_images(3, *SIZE), plan()), ValueError, "images: expected shape [2, 3, 16, 20] for this plan, got [3, 3, 16, 20]"),
+    "reference shape": (lambda: reference.apply(make_images(3, *SIZE), plan()), ValueError, "images: expected shape [2, 3, 16, 20] for this plan, got [3, 3, 16, 20]; sample it with the size= and channels= of the images"),
+    "describe row": (lambda: plan().describe(2), ValueError, "row: expected 0 to 1, got 2"),
 }  # fmt: skip
 
 

@@ -70,6 +70,8 @@ def test_bad_confidences() -> None:
         rms_calibration_error([], [])
     with pytest.raises(ValueError, match=r"confidences: expected 0 to 1, got 0\.5 to 1\.5"):
         expected_calibration_error([0.5, 1.5], [True, True])
+    with pytest.raises(ValueError, match="correct: expected True or False for each image, got int64 with other values"):
+        expected_calibration_error([0.5, 0.5], [1, 7])  # predicted classes
     with pytest.raises(ValueError, match="confidences: expected 0 to 1, got nan"):
         rms_calibration_error([math.nan], [True])
     with pytest.raises(ValueError, match="bins: expected 1 to"):

@@ -41,6 +41,7 @@ def test_labels_of_a_webdataset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("labels", "message"), [
     ([("txt", b"a cat")], r"sample '0': labels missing: expected a member cls, or label, cls or class in json; label="),
+    ([("cls", b"caf\xe9")], r"sample '0': expected a label that is UTF-8 text, got b'caf.xe9'"),
     ([("cls", b"")], "sample '0': expected a label, got an empty member"),
     ([("json", b'{"label": 0.5}')], "sample '0': expected an integer or a class name in 'label', got 0.5"),
     ([("json", b"{")], "sample '0': expected JSON, got other text"),
@@ -64,10 +65,34 @@ def test_labels_of_tfrecords(tmp_path: Path) -> None:
     for label, message in (
         (-1, "labels missing: expected integers from 0, got -1"),
         ([1, 2], "expected a label, an integer or"),
+        (b"caf\xe9", r"a\.tfrecord.*: expected a label that is UTF-8 text"),
     ):
         path.write_bytes(record(example({"image": image, "label": label})))
         with pytest.raises(ShardError, match=message):
             open_records(path)
+
+
+def test_rows_of_parquet_without_a_label(tmp_path: Path) -> None:
+    """The message names the file of the user, not the converted one in the cache, and nothing is kept of that."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet, path = pytest.importorskip("pyarrow.parquet"), tmp_path / "train.parquet"
+    for image, label, message in (
+        ({"bytes": IMAGE}, None, "labels missing: expected one in each row of 'label', got nulls"),
+        ({"bytes": None}, 1, "expected the bytes of an image in each row, got nulls"),
+    ):
+        columns = {
+            "image": pa.array([image], pa.struct([("bytes", pa.binary())])),
+            "label": pa.array([label], pa.int64()),
+        }
+        parquet.write_table(pa.table(columns), path)
+        with pytest.raises(ShardError, match=rf"^{path}: row 0 or after: {message}"):
+            open_records(path)
+
+
+def test_class_folders_have_no_other_label(tmp_path: Path) -> None:
+    sharding.write_folder(tmp_path, SAMPLES)
+    with pytest.raises(ValueError, match=r"label: expected none for the class folders in .*, got 'fine_label'"):
+        open_records(tmp_path, label="fine_label")
 
 
 def test_tfrecords_are_those_of_other_programs(tmp_path: Path) -> None:

@@ -265,6 +265,20 @@ def test_timm_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         networks.load("timm:resnet10t.c3_in1k", num_classes=10)
 
 
+def test_timm_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message of the hub does not say what it was asked for; and what cannot have averages is not downloaded."""
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    with pytest.raises(ValueError, match=r"raw: expected a checkpoint with averages .*, got timm:resnet10t, which has"):
+        networks.load("timm:resnet10t", raw=True)
+
+    def offline(*_: Any, **__: Any) -> None:
+        raise FileNotFoundError("cannot find the requested files\nsecond line")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(OSError, match=r"^timm:resnet10t: expected its published weights .* requested files\); connect"):
+        networks.load("timm:resnet10t")
+
+
 def test_weights_that_torchvision_does_not_have() -> None:
     with pytest.raises(ValueError, match="expected one of 'IMAGENET1K_V1', 'IMAGENET1K_V2', 'DEFAULT', got ''"):
         networks.load("torchvision:resnet50")

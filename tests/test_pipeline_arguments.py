@@ -32,7 +32,7 @@ def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"data": None}, ValueError, "folder: expected either folder or files, got neither"),
     ({"files": ["a.jpg"], "labels": [0]}, ValueError, "folder: expected either folder or files, got both"),
-    ({"data": "/nowhere"}, ValueError, "folder: expected a folder with one subfolder per class, got '/nowhere', which is not"),
+    ({"data": "/nowhere"}, FileNotFoundError, "/nowhere: expected a folder, a shard or a pattern of shards, found none"),
     ({"labels": [0]}, ValueError, "labels: expected None with folder"),
     ({"data": None, "files": ["a.jpg", "b.jpg"]}, ValueError, "labels: expected one int per file, got None"),
     ({"data": None, "files": ["a.jpg", "b.jpg"], "labels": [0]}, ValueError, "labels: expected one per file, 2, got 1"),

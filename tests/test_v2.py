@@ -168,6 +168,7 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
     "single and batch": (
         {}, (tv_tensors.Image(IMAGES), tv_tensors.Image(IMAGES[0])), "got a batch of 4, a single one"),
     "palette": ({}, pil(IMAGES[0]).convert("P"), r"expected a PIL image of mode RGB, .*, got P; use v2.RGB\(\)"),
+    "16 bits": ({}, PIL.Image.new("I;16", (8, 8)), r"expected a PIL image of mode RGB, .*, got I;16; v2.ToImage\(\) makes"),
     "normalized": ({}, IMAGES[0] / 64, r"\[0, 1\]"),
     "integers": ({}, IMAGES[0].int(), "images: expected uint8, .* got torch.int32"),
     "no index": (NAMED, {"image": IMAGES[0]}, r"index_key: expected a sample with the entry 'index', got one with"),
@@ -177,7 +178,7 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
     "too few": (NAMED, {"image": IMAGES, "index": torch.arange(3)}, "one number for each of 4 images, got 3"),
     "floats": (NAMED, {"image": IMAGES, "index": torch.zeros(4)}, r"index: expected int64 \[4\], got torch.float32"),
     "a word": (NAMED, {"image": IMAGES[0], "index": "a"}, "index: expected an int, got str"),
-    "a bool as key": ({"index_key": True}, None, "index_key: expected the key or position"),
+    "a bool as key": ({"index_key": True}, None, "index_key: expected the key or the position"),
     "a config": ({"config": 3}, None, "config: expected"),
 }  # fmt: skip
 
@@ -187,6 +188,11 @@ def test_bad_input(case: str) -> None:
     arguments, sample, message = BAD[case]
     with pytest.raises((TypeError, ValueError), match=message):
         PRIME(**{"config": "cifar", **arguments})(sample)
+
+
+def test_no_input() -> None:
+    with pytest.raises(TypeError, match=r"sample: expected an image .*, got none"):
+        PRIME("cifar")()
 
 
 def shifts() -> Iterator[tuple[str, str, int, float, float]]:

@@ -60,11 +60,9 @@ def index(path: str, label: str | None) -> Indexed:
     spans, labels = [np.zeros(0, SPAN)], list[int | str]()
     for batch in batches:
         where = f"{shown(path)}: row {len(labels)} or after"
+        _check_rows(where, batch, image, target)
         spans.append(_spans(where, batch.column(image), whole))
-        values = batch.column(target)
-        if values.null_count:
-            raise ShardError(f"{where}: labels missing: expected one in each row of {target!r}, got nulls")
-        labels += values.to_pylist()
+        labels += batch.column(target).to_pylist()
     return Indexed(np.concatenate(spans), labels, classes)
 
 
@@ -115,16 +113,24 @@ def _columns(path: str, schema: pa.Schema, label: str | None) -> tuple[str, str,
     return images[0], target, tuple(features.get(target, {}).get("names") or ())
 
 
+def _check_rows(where: str, batch: pa.RecordBatch, image: str, target: str) -> None:
+    """ShardError unless each row has an image and a label."""
+    import pyarrow as pa
+
+    images, labels = batch.column(image), batch.column(target)
+    nulls = images.null_count + (images.field("bytes").null_count if pa.types.is_struct(images.type) else 0)
+    if nulls:
+        raise ShardError(f"{where}: expected the bytes of an image in each row, got nulls; a path alone is not enough")
+    if labels.null_count:
+        raise ShardError(f"{where}: labels missing: expected one in each row of {target!r}, got nulls")
+
+
 def _spans(where: str, images: pa.Array, whole: pa.Buffer) -> NDArray[np.void]:
     """Places of a column's images in the file."""
     import pyarrow as pa
 
-    nulls = images.null_count
     if pa.types.is_struct(images.type):
         images = images.field("bytes")
-        nulls += images.null_count
-    if nulls:
-        raise ShardError(f"{where}: expected the bytes of an image in each row, got nulls; a path alone is not enough")
     found = np.zeros(len(images), SPAN)
     if not len(images):
         return found
@@ -163,11 +169,15 @@ def unpacked(path: str, label: str | None) -> str:
         if target.exists():
             return str(target)
         with _opened(path) as file:
-            columns = list(_columns(path, file.schema_arrow, label)[:2])
+            columns = image, labels = list(_columns(path, file.schema_arrow, label)[:2])
             schema = pa.schema([file.schema_arrow.field(name) for name in columns], file.schema_arrow.metadata)
+            done = 0
             with replacing(target) as temporary, pa.ipc.new_stream(str(temporary), schema) as stream:
                 for batch in _rows(path, file, columns):
+                    # Here, because messages of the converted file would name that.
+                    _check_rows(f"{shown(path)}: row {done} or after", batch, image, labels)
                     stream.write_batch(batch.select(columns))
+                    done += len(batch)
     return str(target)
 
 

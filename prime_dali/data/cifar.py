@@ -59,7 +59,8 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool, label: str | No
         label: Where shards have the label; None: the usual names.
 
     Raises:
-        ValueError: ``classes`` is neither, a file is invalid, or an image is not 32 x 32; the message names it.
+        ValueError: ``classes`` is neither, ``label`` is given for class folders, a file is invalid, or an image is not
+            32 x 32; the message names it.
         FileNotFoundError: There is no data set; the message says what was looked for and where to get it.
     """
     if classes not in _PYTHON:
@@ -75,6 +76,8 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool, label: str | No
     if formats.has_shards(folder, split):
         return _encoded(folder, open_records(folder, split, label), classes)
     if (folder / ("train" if train else "test")).is_dir():
+        if label is not None:
+            raise ValueError(f"label: expected none for class folders, whose names are the labels, got {label!r}")
         return _pictures(folder, part)
     raise FileNotFoundError(
         f"{folder}: expected CIFAR-{classes}, as {_PYTHON[classes]}/{_PYTHON_FILES[part][0]}, "

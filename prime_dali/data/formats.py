@@ -78,11 +78,17 @@ def open_records(path: str | os.PathLike[str], split: str | None = None, label: 
         FileNotFoundError: There is no such data set, or some of its shards are missing.
         ShardError: A shard is damaged, empty, or lacks images or labels.
         ImportError: The packages of the extra ``formats`` are not installed, and the format needs one.
-        ValueError: A folder has no class folders or no images.
+        ValueError: A folder has no class folders or no images, or ``label`` is given for class folders.
         OSError: A folder or file cannot be read.
     """
     shards = _shards(str(Path(path)), split)
-    return _class_folders(shards) if isinstance(shards, str) else _indexed(shards, label)
+    if not isinstance(shards, str):
+        return _indexed(shards, label)
+    if label is not None:
+        raise ValueError(
+            f"label: expected none for the class folders in {shown(shards)}, whose names are the labels, got {label!r}"
+        )
+    return _class_folders(shards)
 
 
 def _class_folders(folder: str) -> Records:
@@ -99,8 +105,8 @@ def _shards(path: str, split: str | None) -> str | list[str]:
         return _split(path, split)
     if os.path.isdir(path):
         return _inside(path)
-    if not _is_pattern(path):
-        return [path] if os.path.isfile(path) else path
+    if os.path.isfile(path):
+        return [path]
     found = []
     for name in _braces(path):
         some = sorted(glob.glob(name)) if glob.has_magic(name) else [name] if os.path.exists(name) else []

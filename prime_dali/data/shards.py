@@ -31,6 +31,15 @@ class Indexed(NamedTuple):
     """Names by integer, if the shard has them."""
 
 
+def class_name(text: bytes, where: str = "") -> str:
+    """A label that is text; a ShardError that begins with ``where`` if it is not UTF-8."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        place = f"{where}: " if where else ""
+        raise ShardError(f"{place}expected a label that is UTF-8 text, got {text[:20]!r}") from error
+
+
 def masked_crc(content: bytes) -> int:
     """TFRecord's checksum: a CRC-32C, rotated by 15 bits, plus a constant.
 

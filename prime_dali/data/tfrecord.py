@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .folders import shown
-from .shards import CHECKSUM, SPAN, Indexed, ShardError, masked_crc
+from .shards import CHECKSUM, SPAN, Indexed, ShardError, class_name, masked_crc
 
 _IMAGES = ("image/encoded", "image", "image_raw", "jpg", "jpeg", "png")
 _LABELS = ("image/class/synset", "image/class/label", "label", "cls")
@@ -139,7 +139,7 @@ def _label(data: mmap.mmap, feature: Part) -> int | str:
     kind, start, end = feature
     values = list(_parts(data, start, end))
     if kind == 1 and len(values) == 1 and values[0][1] < values[0][2]:
-        return data[slice(*values[0][1:])].decode("utf-8", "replace")
+        return class_name(data[slice(*values[0][1:])])
     if kind == 3 and len(values) == 1:
         _, first, last = values[0]
         value, after = (first, last) if last < 0 else _varint(data, first)  # one varint, or packed

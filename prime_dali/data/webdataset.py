@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from .folders import SUFFIXES, shown
-from .shards import SPAN, Indexed, ShardError
+from .shards import SPAN, Indexed, ShardError, class_name
 
 _IMAGES = frozenset(suffix[1:] for suffix in SUFFIXES)
 _FIELDS = ("label", "cls", "class")  # of .json, by which their writers name the label
@@ -106,7 +106,7 @@ def _label(where: str, texts: dict[str, bytes], label: str | None) -> int | str:
     """The label from the text of a member, or from a field of ``json``."""
     own = texts.get("cls" if label is None else label)
     if own is not None and label != "json":
-        text = own.decode("utf-8", "replace").strip()
+        text = class_name(own, where).strip()
         if not text:
             raise ShardError(f"{where}: expected a label, got an empty member")
         return int(text) if re.fullmatch("-?[0-9]+", text) else text

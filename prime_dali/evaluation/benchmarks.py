@@ -171,11 +171,11 @@ def imagenet_pictures(
         records = _of_network(folder, open_records(folder), classes, subset)
         there = {classes[label]: label for label in np.unique(records.labels).tolist()}
     else:
-        there = _class_folders(folder, classes, subset)
+        there = class_positions(folder, classes, subset)
         pairs = [(str(file), label) for name, label in there.items() for file in find([folder / name])]
         files, labels = zip(*pairs, strict=True)
         records = Records(files, np.array(labels, np.int64), classes)
-    absent = "" if masked else _absent_classes(there, classes)
+    absent = "" if masked else absent_classes(there, classes)
     return Pictures(records, size, resize, decoding, masked, (absent,) if absent else ())
 
 
@@ -215,7 +215,7 @@ def imagenet_corrupted(
         ValueError: An unknown corruption, severity or class folder.
     """
     folder = Path(folder)
-    names = _folders(folder)
+    names = folders_in(folder)
     made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
     found = _in_severities(folder, classes, _known(folder, names, c_bar), made, subset=subset, decoding=decoding)
     return replace(found, lacking=_not_ten(names, c_bar) + found.lacking)
@@ -233,7 +233,7 @@ def imagenet_3dcc(
         FileNotFoundError, ValueError: As for :func:`imagenet_corrupted`.
     """
     folder = Path(folder)
-    for name in _folders(folder):
+    for name in folders_in(folder):
         if name not in CORRUPTIONS_3D:
             raise ValueError(_arguments.unknown(f"{folder}: corruption", name, CORRUPTIONS_3D))
     made = manifest(folder, "ImageNet-3DCC")
@@ -248,17 +248,17 @@ def _in_severities(
     **reading: Any,
 ) -> Corrupted:
     """A benchmark of corruptions in folders, from those that are counted and those that are not."""
-    names, (counted, extra) = _folders(folder), corruptions
+    names, (counted, extra) = folders_in(folder), corruptions
     severities = {str(s): s for s in SEVERITIES}
     available: set[tuple[str, int]] = set()
     incomplete: dict[Path, str] = {}
     for name in names:
-        for inside in _folders(folder / name):
+        for inside in folders_in(folder / name):
             if inside not in severities:
                 raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
             available.add((name, severities[inside]))
             part = folder / name / inside
-            if absent := _absent_classes(_class_folders(part, classes, reading["subset"]), classes):
+            if absent := absent_classes(class_positions(part, classes, reading["subset"]), classes):
                 incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
@@ -294,7 +294,7 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
 
         wnids = ImageNetInfo().label_names()
     elif clean is not None:
-        wnids = _folders(Path(clean))
+        wnids = folders_in(Path(clean))
         if len(wnids) != 1000:
             raise ValueError(
                 f"{clean}: expected all 1,000 class folders, which then number the classes, got {len(wnids)}"
@@ -306,9 +306,9 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
     return tuple(wnids if num_classes == 1000 else wnids[::10])
 
 
-def _class_folders(folder: Path, classes: Sequence[str], subset: bool) -> dict[str, int]:
-    """The class folders that are used, each with its position in ``classes``."""
-    return _places(folder, _folders(folder), classes, subset)
+def class_positions(folder: Path, classes: Sequence[str], subset: bool) -> dict[str, int]:
+    """The class folders that are used, each with its position in ``classes``; see :func:`imagenet_pictures`."""
+    return _places(folder, folders_in(folder), classes, subset)
 
 
 def _places(folder: Path, found: Sequence[str], classes: Sequence[str], subset: bool) -> dict[str, int]:
@@ -323,14 +323,15 @@ def _places(folder: Path, found: Sequence[str], classes: Sequence[str], subset: 
     return {name: place[name] for name in found if name in place}
 
 
-def _absent_classes(there: Iterable[str], classes: Sequence[str]) -> str:
+def absent_classes(there: Iterable[str], classes: Sequence[str]) -> str:
     """Description of the network's classes that are missing; empty if none are."""
     absent = sorted(set(classes).difference(there))
     more = ", ..." if len(absent) > 3 else ""
     return f"{len(absent)} of {len(classes)} classes ({', '.join(absent[:3])}{more})" if absent else ""
 
 
-def _folders(folder: Path) -> list[str]:
+def folders_in(folder: Path) -> list[str]:
+    """The names of the folders in ``folder``, sorted; FileNotFoundError without any."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     found = class_folders(folder)

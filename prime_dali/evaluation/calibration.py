@@ -45,7 +45,8 @@ def expected_calibration_error(confidences: ArrayLike, correct: ArrayLike, bins:
         In [0, 1]; 0 is a perfectly calibrated network.
 
     Raises:
-        ValueError: There are no images, the lengths differ, or a confidence is outside [0, 1].
+        ValueError: There are no images, the lengths differ, a confidence is outside [0, 1], or ``correct`` has values
+            other than True, False, 1 and 0.
 
     >>> expected_calibration_error([0.875, 0.875, 0.5, 0.5], [True, True, True, False])  # (2 * 0.125 + 2 * 0) / 4
     0.0625
@@ -85,7 +86,7 @@ def rms_calibration_error(confidences: ArrayLike, correct: ArrayLike, size: int 
 
 
 def _checked(confidences: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    confidence, right = np.asarray(confidences, np.float64), np.asarray(correct, bool)
+    confidence, right = np.asarray(confidences, np.float64), np.asarray(correct)
     if confidence.ndim != 1 or not len(confidence) or confidence.shape != right.shape:
         raise ValueError(
             f"confidences: expected [N], with as many answers in correct, "
@@ -93,4 +94,6 @@ def _checked(confidences: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.flo
         )
     if not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError(f"confidences: expected 0 to 1, got {confidence.min():g} to {confidence.max():g}")
-    return confidence, right
+    if right.dtype != bool and not np.isin(right, (0, 1)).all():  # such as predicted classes
+        raise ValueError(f"correct: expected True or False for each image, got {right.dtype} with other values")
+    return confidence, right.astype(bool)

@@ -17,7 +17,7 @@ from .._states import read_array
 from ..data import cifar
 from ..data.folders import shown
 from ..data.pictures import PhotoError
-from .benchmarks import SIDE, _absent_classes, _class_folders, _folders
+from .benchmarks import SIDE, absent_classes, class_positions, folders_in
 from .image_sets import Decoding
 from .names import CIFAR_PERTURBATIONS, EXTRA_PERTURBATIONS, PERTURBATIONS
 
@@ -190,14 +190,14 @@ def imagenet_perturbed(
             fewer than two frames, or another number of frames than the first one.
     """
     folder = Path(folder)
-    names = _folders(folder)
+    names = folders_in(folder)
     extra = _extra(folder, names, PERTURBATIONS)
     files: dict[str, list[str]] = {}
     lacking = [name for name in PERTURBATIONS if name not in names]
     for name in names:
-        there = _class_folders(folder / name, classes, subset)
+        there = class_positions(folder / name, classes, subset)
         files[name] = [str(file) for wnid in there for file in _mp4(folder / name / wnid)]
-        if absent := _absent_classes(there, classes):
+        if absent := absent_classes(there, classes):
             lacking.append(f"{absent} in {folder / name}")
 
     def read(perturbation: str) -> _Videos:

@@ -43,7 +43,7 @@ class PRIMETrainer(Trainer):
 
     Raises:
         TypeError, ValueError: ``augment`` is no :class:`prime_dali.PRIME`, a batch has no such entry, or labels of
-            three views are neither int64 ``[N]`` nor soft, floating ``[N, C]``.
+            three views are missing, or not as ``jsd_loss`` takes them.
 
     Examples:
         >>> from prime_dali.integrations.huggingface import PRIMETrainer
@@ -107,12 +107,14 @@ class PRIMETrainer(Trainer):
         return value
 
 
-def _jsd(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
-    """The loss of three views, and of the single one that an evaluation has.
+def _jsd(outputs: Any, labels: torch.Tensor | None, num_items_in_batch: Any = None) -> torch.Tensor:
+    """The loss of three views of labeled images, and of the single one that an evaluation has.
 
     It is a mean; with the number of images in an accumulated batch, this batch's part of that mean.
     """
     logits = outputs["logits"]
+    if labels is None:
+        raise ValueError("labels: expected a batch with labels for the loss of three views, got one without")
     if logits.shape[0] == labels.shape[0]:
         return torch.nn.functional.cross_entropy(logits, labels)
     loss = jsd_loss(logits, labels)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .. import _extras
+from .. import _arguments, _extras
 from ..module import PRIME
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -71,7 +71,8 @@ class PRIMECallback(_lightning.Callback):  # type: ignore[name-defined]
         if not isinstance(augment, PRIME):
             raise TypeError(f"augment: expected a prime_dali.PRIME, got {type(augment).__name__}")
         self.augment = augment
-        self.image_key, self.index_key = image_key, index_key
+        self.image_key = _arguments.entry_key("image_key", image_key)
+        self.index_key = None if index_key is None else _arguments.entry_key("index_key", index_key)
         self._hooked: Any = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:

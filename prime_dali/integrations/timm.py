@@ -54,7 +54,7 @@ def augment_loader(loader: PrefetchLoader, config: PrimeConfig | str = "imagenet
 
     Raises:
         TypeError: ``loader`` has no prefetcher; or ``config`` is of another type.
-        ValueError: Mixup and splits exclude each other, or ``seed`` is out of range.
+        ValueError: Mixup and splits exclude each other, the loader has PRIME already, or ``seed`` is out of range.
 
     Examples:
         >>> import timm.data
@@ -101,6 +101,11 @@ class AugmentedLoader:
                 "loader: expected splits with hard labels, or mixup without splits, got a FastCollateMixup and "
                 f"{splits} splits, whose clean and augmented images it would mix"
             )
+        if getattr(loader, "has_prime", False):
+            raise ValueError(
+                "loader: expected one without PRIME, got one that has it; use what augment_loader returned"
+            )
+        loader.has_prime = True  # type: ignore[attr-defined]
         # Through __dict__, because assignments go to the loader within.
         self.__dict__.update(loader=loader, config=config, seed=seed, splits=splits, epoch=0)
         self.__dict__["mean"] = (loader.mean.float().flatten() / 255).tolist()
@@ -240,7 +245,10 @@ def main(words: Sequence[str] | None = None) -> None:
         parser().error(f"{unknown[0]}: no such option; those of the script come after it")
     if not options.script.is_file():
         parser().error(f"script: expected a file, got {str(options.script)!r}")
-    config = preset(options.preset).replace(mixing=options.mixing, alpha=options.alpha)
+    try:
+        config = preset(options.preset).replace(mixing=options.mixing, alpha=options.alpha)
+    except ValueError as error:
+        parser().error(parser().as_option(str(error)))
     with _augmenting(config, options.prime_seed) as made, _arguments_of(options.script, options.arguments):
         runpy.run_path(str(options.script), run_name="__main__")
     if not made:

@@ -110,8 +110,8 @@ def load(
             - ``torchvision:NAME:WEIGHTS``, such as ``torchvision:resnet50:IMAGENET1K_V1``;
             - ``timm:NAME``, pretrained, such as ``timm:resnet50.tv_in1k``.
             Files are read with ``weights_only=True``, so they cannot run code.
-        name, num_classes, stem: The network, as for :func:`create`. They must agree with a source that defines them. A
-            plain state dict of a ResNet defines the stem.
+        network, num_classes, stem: The network, as for :func:`create`. They must agree with a source that defines them.
+            A plain state dict of a ResNet defines the stem.
         size: Side length of the images in pixels; must agree with the source. If neither defines it: 32 with the
             ``cifar`` stem, else 224.
         mean, std: Normalization constants that override those of the source. If neither defines them: those of CIFAR
@@ -120,12 +120,16 @@ def load(
 
     Raises:
         FileNotFoundError: There is no such file.
+        OSError: Published weights cannot be downloaded.
         ValueError: The file is not a checkpoint, or belongs to another network, width or number of classes; the message
             has the first keys that are missing, unexpected or of another shape. Or an argument disagrees with the
             source, or ``raw`` is given for one without averages.
     """
     text = str(source)
     library, _, rest = text.partition(":")
+    no_averages = f"raw: expected a checkpoint with averages of the weights (EMA), got {text}, which has none"
+    if raw and library in ("torchvision", "timm"):  # before a download
+        raise ValueError(no_averages)
     if library == "torchvision":
         classifier = _from_torchvision(rest)
     elif library == "timm":
@@ -137,7 +141,7 @@ def load(
         else:
             classifier = _from_state_dict(text, content, network, num_classes, stem, size)
     if raw and not classifier.source.endswith(_RAW):
-        raise ValueError(f"raw: expected a checkpoint with averages of the weights (EMA), got {text}, which has none")
+        raise ValueError(no_averages)
     for argument, given, own in (
         ("network", network, classifier.name), ("num_classes", num_classes, classifier.num_classes),
         ("stem", stem, classifier.stem), ("size", size, classifier.size),
@@ -168,7 +172,14 @@ def _from_torchvision(rest: str) -> Classifier:
 
 
 def _from_timm(source: str) -> Classifier:
-    network: Any = timm_model(source, source, pretrained=True)
+    try:
+        network: Any = timm_model(source, source, pretrained=True)
+    except OSError as error:  # of the Hugging Face hub, whose messages do not name the network
+        reason = str(error).strip().partition("\n")[0]
+        raise OSError(
+            f"{source}: expected its published weights in the cache or from the network, got neither ({reason}); "
+            "connect to the network once, or copy the cache of another machine (HF_HOME)"
+        ) from error
     seen = timm("data").resolve_model_data_config(network)
     size = seen["input_size"][1]
     return Classifier(
