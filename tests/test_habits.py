@@ -40,7 +40,7 @@ def test_contributing_names_targets_and_files_that_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     targets = set(re.findall(r"^([\w-]+):", MAKEFILE, re.M))
     named = set(
-        re.findall(r"\bmake (?:[A-Z]+=\S* )*([a-z][a-z-]+)", "\n".join(re.findall(r"```sh\n(.*?)```", text, re.S)))
+        re.findall(r"\bmake (?:[A-Z]+=\S* )*([a-z][a-z0-9-]+)", "\n".join(re.findall(r"```sh\n(.*?)```", text, re.S)))
     )
     assert {"test", "coverage", "profile"} <= named
     assert named <= targets
