@@ -81,7 +81,7 @@ def count(value: float) -> str:
 
 def main_table() -> str:
     """The CIFAR-10 table: means and standard deviations over seeds."""
-    content = json.loads((RESULTS / "cifar10/methods.json").read_text())
+    content = File("cifar10/methods.json").content
     names = {
         "standard": "standard",
         "augmix+jsd": "AugMix + JSD",
@@ -182,8 +182,8 @@ def channels() -> str:
 
 def vit() -> str:
     """A vision transformer on Tiny ImageNet with today's recipe: speed and accuracy."""
-    content = json.loads((RESULTS / "h200_vit.json").read_text())
-    quiet, runs = 2900, content["runs"]  # steps, from which nothing else ran on the card
+    file = File("h200_vit.json")
+    content, runs, quiet = file.content, file.content["runs"], file.content["quiet_from_step"]
     prime = [line["images_per_second"] for line in runs["prime"] if "loss" in line and line["step"] > quiet]
     standard = [line["images_per_second"] for line in runs["standard"] if "loss" in line][1:]  # without the compilation
     accuracy = [line["accuracy"] for line in runs["prime"] if "accuracy" in line][-1]
@@ -197,7 +197,7 @@ def vit() -> str:
         f"A ViT-S ({content['parameters']:,} parameters, 64 x 64 images in patches of 8 x 8, batch {content['batch']}) "
         f"with mixup, CutMix and EMA trains at {spread}. After 20 epochs ({last:,} steps) of the recipe's 200, "
         f"with PRIME and one seed, {100 * accuracy:.1f} % of the validation images are classified correctly. "
-        f"{content['gpu'].split(',')[0]}; commit {content['commit']}; `{content['command']}`"
+        + file.source()
     )
 
 
@@ -230,7 +230,7 @@ def agreement() -> str:
     """How many pixels differ between CPU and GPU, with the preset imagenet at its depth of 3."""
     found = {
         row["dtype"]: f"{100 * row['off']['CUDA, CPU']:.1f} %"
-        for row in json.loads((RESULTS / "agreement.json").read_text())["results"]
+        for row in File("agreement.json").content["results"]
         if (row["preset"], row["depth"]) == ("imagenet", 3)
     }
     bytes_, floats = found["uint8"], found["float32"]
@@ -239,7 +239,7 @@ def agreement() -> str:
 
 def epoch(method: str, name: str = "cost.json") -> dict[str, float]:
     """The numbers of a method in a file of ``prime-dali analyze cost``."""
-    (found,) = [row for row in json.loads((RESULTS / name).read_text())["methods"] if row["method"] == method]
+    (found,) = [row for row in File(name).content["methods"] if row["method"] == method]
     return found  # type: ignore[no-any-return]
 
 
@@ -327,7 +327,7 @@ def measured() -> str:
     files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json"), File("h100_loop.json")]
     lines = [file.source() for file in [*files, File("cpu_imagenet.json"), File("cpu_cifar.json")]]
     for name in ("cost", "cost_official"):
-        content = json.loads((RESULTS / f"{name}.json").read_text())
+        content = File(f"{name}.json").content
         link = f"[{name}.json](../benchmarks/results/{name}.json)"
         lines.append(f"{link}: {content['notes'][1]}; transcribed {content['transcribed']}; `{content['notes'][-1]}`")
     return "\n".join(f"- {line}" for line in lines)

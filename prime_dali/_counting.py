@@ -55,6 +55,12 @@ def rank_and_ranks() -> tuple[int, int]:
     return 0, 1
 
 
+def numbers(first: torch.Tensor | int, count: int, rank: int, ranks: int, device: torch.device) -> torch.Tensor:
+    """The numbers of ``count`` images of a rank from its own ``first`` on, int64 ``[N]``: the ranks take turns. A first
+    one that is a tensor is int64 ``[]`` on ``device``."""
+    return ranks * first + torch.arange(rank, rank + ranks * count, ranks, device=device)
+
+
 def ask_for_index(where: str) -> NoReturn:
     """Raise the error of a call that cannot be counted."""
     raise ValueError(f"index: expected each image's index, got None {where}")
@@ -105,7 +111,7 @@ def _count(counter: torch.Tensor, images: torch.Tensor, made_after: int, rank: i
         )
     refuse_capture(counter, images.device)
     first = on_device(torch.ops.prime_dali.reserve(counter, images.shape[0]), images.device)
-    return ranks * first + torch.arange(rank, rank + ranks * images.shape[0], ranks, device=images.device)
+    return numbers(first, images.shape[0], rank, ranks, images.device)
 
 
 @_count.register_fake

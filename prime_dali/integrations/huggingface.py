@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import _extras
-from .._counting import rank_and_ranks
+from .._counting import numbers, rank_and_ranks
 from ..module import PRIME
 from ..training.losses import jsd_loss
 
@@ -93,8 +93,7 @@ class PRIMETrainer(Trainer):
         self._step = (self.state.global_step, batch)
         # A batch may be smaller than others, the last of an epoch for one, but not larger.
         first = (self.state.global_step * self.args.gradient_accumulation_steps + batch) * self._train_batch_size
-        rank, ranks = rank_and_ranks()
-        return rank + ranks * torch.arange(first, first + images.shape[0], device=images.device)
+        return numbers(first, images.shape[0], *rank_and_ranks(), images.device)
 
     @staticmethod
     def _entry(inputs: dict[str, Any], key: str, argument: str) -> torch.Tensor:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from .. import _arguments, _command, _extras, torch_ops
-from .._counting import rank_and_ranks
+from .._counting import numbers, rank_and_ranks
 from ..config import MIXINGS, PrimeConfig, as_config, preset
 
 try:
@@ -141,7 +141,7 @@ class AugmentedLoader:
         seen = 0
         for images, targets in self.loader:
             count = images.shape[0] // self.splits
-            index = rank + ranks * torch.arange(seen, seen + count, device=images.device)
+            index = numbers(seen, count, rank, ranks, images.device)
             seen += count
             plan = torch_ops.sample(
                 self.config,

@@ -270,10 +270,11 @@ def _training_loader(config: TrainConfig, ranks: Ranks, train: Records, side: in
     """This process's training batches; raw pixels if they are augmented later."""
     from .. import dali
 
-    prime = dali.Augmentation(config.prime(), views=config.views) if config.method == "prime" else None
+    augments = config.method == "prime" and config.augments_files
     pipeline = dali.train_pipeline(
         dali.Reader(train, shard_id=ranks.rank, num_shards=ranks.world),
-        prime if config.augments_files else None, batch_size=config.batch // ranks.world, seed=config.seed,
+        dali.Augmentation(config.prime(), views=config.views) if augments else None,
+        batch_size=config.batch // ranks.world, seed=config.seed,
         crop=dali.RandomCrop((side, side), area=(config.crop_area, 1.0)), execution=_execution(config, ranks),
         output=_finished(config, ranks) if config.augments_files else _raw(),
     )  # fmt: skip
