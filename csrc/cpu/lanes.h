@@ -1,6 +1,6 @@
 // As many float32 numbers as a register holds, as one value, so that the templates of core/ vectorize without relying
-// on the compiler's luck: eight on AVX2, four on ARM. GCC and Clang vector extensions; on any other processor eight,
-// and what the compiler makes of them.
+// on the compiler's luck: sixteen on AVX-512, eight on AVX2, four on ARM. GCC and Clang vector extensions; on any other
+// processor eight, and what the compiler makes of them.
 #pragma once
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
@@ -9,10 +9,14 @@
 #endif
 
 #include "../core/math.h"
+#include "cpu.h"
 
 namespace prime {
+inline namespace PRIME_INSTRUCTIONS {
 
-#if defined(__aarch64__)
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__aarch64__)
 constexpr int kLanes = 4;
 #else
 constexpr int kLanes = 8;
@@ -48,6 +52,8 @@ struct Lanes {
   void store(float* p) const { memcpy(p, &v, sizeof v); }
 };
 
+}  // namespace PRIME_INSTRUCTIONS
+
 inline Lanes operator+(Lanes a, Lanes b) { return a.v + b.v; }
 inline Lanes operator-(Lanes a, Lanes b) { return a.v - b.v; }
 inline Lanes operator*(Lanes a, Lanes b) { return a.v * b.v; }
@@ -76,7 +82,17 @@ inline Lanes clip01(Lanes x) {
   return low > one ? one : low;
 }
 
-#if defined(__AVX2__) && defined(__FMA__)
+#if defined(__AVX512F__)
+inline Lanes fma(Lanes a, Lanes b, Lanes c) { return Floats(_mm512_fmadd_ps(a.v, b.v, c.v)); }
+inline Lanes sqrt(Lanes x) { return Floats(_mm512_sqrt_ps(x.v)); }
+inline Lanes floor(Lanes x) { return Floats(_mm512_roundscale_ps(x.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)); }
+inline void multiply(uint32_t a, UintLanes b, UintLanes& high, UintLanes& low) {
+  const __m512i x = reinterpret_cast<__m512i>(b.v), factor = _mm512_set1_epi64(a);
+  const __m512i even = _mm512_mul_epu32(x, factor), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), factor);
+  low = reinterpret_cast<Uints>(_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32)));
+  high = reinterpret_cast<Uints>(_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd));
+}
+#elif defined(__AVX2__) && defined(__FMA__)
 inline Lanes fma(Lanes a, Lanes b, Lanes c) { return Floats(_mm256_fmadd_ps(a.v, b.v, c.v)); }
 inline Lanes sqrt(Lanes x) { return Floats(_mm256_sqrt_ps(x.v)); }
 inline Lanes floor(Lanes x) { return Floats(_mm256_floor_ps(x.v)); }

@@ -6,7 +6,8 @@
 
 namespace prime {
 
-void normal_run(float* out, int n, Key key, uint32_t base, int chain, int slot, Purpose purpose, int channel) {
+void PRIME_INSTRUCTIONS::normal_run(float* out, int n, Key key, uint32_t base, int chain, int slot, Purpose purpose,
+                                    int channel) {
   const int blocks = run_blocks(n);
   const UintLanes ramp = UintLanes::ramp();
   for (int q = 0; q < blocks; q += kLanes) {
