@@ -38,6 +38,16 @@ def test_three_views(device: str, mode: str) -> None:
     np.testing.assert_array_equal(np.concatenate(views), expected(device, 8, view=("clean", 0, 1)))
 
 
+def test_draws_that_a_batch_shares(device: str, mode: str) -> None:
+    config = prime_dali.preset("cifar").replace(draws="batch")
+    found = run(device, iterations=2, config=config, seed=5, views=3, mode=mode)
+    for i, views in enumerate(found):
+        plan = prime_dali.sample(config, np.arange(4) + 4 * i, size=SIZE, seed=5, view=("clean", 0, 1))
+        alike = prime_dali.arrays.apply(IMAGES[4 * i : 4 * i + 4], plan, layout="NHWC")
+        out = np.concatenate(views)
+        assert np.abs(out.astype(int) - alike).max() <= (0 if device == "cpu" else 1)
+
+
 def test_flip(device: str, mode: str) -> None:
     [views] = run(device, batch=8, seed=5, views=3, mean=MEAN, std=STD, out_layout="CHW", flipped=True, mode=mode)
     straight = expected(device, 8, view=("clean", 0, 1))

@@ -143,8 +143,9 @@ def state(grid: Grid, one: Run) -> str:
     content = grid_file.finished(folder)
     if content is None:
         return "stopped" if (folder / checkpoint.CONFIG).exists() else "not started"
-    same = content["settings"] == grid.lasting(one) and content["evaluate"] == grid_file.evaluated(grid.evaluate)
-    return "finished" if same else "finished with other settings"
+    differ = differences(content["settings"], grid.config(one).plain())
+    same = content["evaluate"] == grid_file.evaluated(grid.evaluate)
+    return "finished" if same and not differ else "finished with other settings"
 
 
 def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:

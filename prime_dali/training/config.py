@@ -77,6 +77,9 @@ class TrainConfig:
     limit_steps: Annotated[int, "maximum number of steps per epoch, for trials; 0: all"] = 0
 
     mixing: Annotated[Literal["paper", "official", "none"], "PRIME: chains and weights"] = "paper"
+    draws: Annotated[
+        Literal["image", "batch"], "PRIME: what primitives draw, anew for each image, or once for each process's batch"
+    ] = "image"
     alpha: Annotated[float, "PRIME: scales every amplitude"] = 1.0
     width: Annotated[int, "PRIME and AugMix: number of chains"] = 3
     depth: Annotated[int, "PRIME: slots per chain (AugMix draws 1 to 3)"] = 3
@@ -244,8 +247,9 @@ class TrainConfig:
     def prime(self) -> PrimeConfig:
         """The distributions of PRIME."""
         return preset("cifar" if self.is_cifar else "imagenet").replace(
-            mixing=self.mixing, alpha=self.alpha, width=self.width, depth=self.depth, primitives=tuple(self.primitives)
-        )
+            mixing=self.mixing, draws=self.draws, alpha=self.alpha, width=self.width, depth=self.depth,
+            primitives=tuple(self.primitives),
+        )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
         """All settings as numbers, strings and lists."""
