@@ -82,8 +82,8 @@ class PRIME(Epochs):
             images: ``[N, C, H, W]`` or ``[C, H, W]``, 1 to 16 channels; or clips ``[N, T, C, H, W]``, with one draw for
                 all frames of a clip. dtypes and ranges as for :func:`prime_dali.apply`.
             index: int64 ``[N]``, each image's (or clip's) index in the data set, on the images' device. With it, the
-                result depends only on seed, index and epoch (unless a batch shares draws, ``PrimeConfig.draws``). None: the module
-                counts, if counting is correct.
+                result depends only on seed, index and epoch (or on the whole batch, if it shares draws:
+                ``PrimeConfig.draws``). None: the module counts, if counting is correct.
             epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 

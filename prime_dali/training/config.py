@@ -81,6 +81,9 @@ class TrainConfig:
         Literal["image", "batch"], "PRIME: what primitives draw, anew for each image, or once for each process's batch"
     ] = "image"
     alpha: Annotated[float, "PRIME: scales every amplitude"] = 1.0
+    alpha_start: Annotated[
+        float, "PRIME: part of alpha in the first epoch, from which it goes linearly to all of it in the last one"
+    ] = 1.0
     width: Annotated[int, "PRIME and AugMix: number of chains"] = 3
     depth: Annotated[int, "PRIME: slots per chain (AugMix draws 1 to 3)"] = 3
     primitives: Annotated[tuple[str, ...], "PRIME: primitives in use"] = ("spectral", "spatial", "color")
@@ -116,7 +119,7 @@ class TrainConfig:
         ):  # fmt: skip
             _arguments.integer(name, getattr(self, name), low, high)
         _arguments.seed(self.seed)
-        for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix"):
+        for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start"):
             _arguments.amplitude(name, getattr(self, name))
         for name in ("drop_path", "label_smoothing", "ema_decay", "beta2"):
             if _arguments.amplitude(name, getattr(self, name)) >= 1:
@@ -126,7 +129,8 @@ class TrainConfig:
                 raise ValueError(f"{name}: expected more than 0 and at most 1, got {getattr(self, name)}")
         self._check_schedule()
         self._check_images()
-        self.prime()
+        for epoch in (0, self.epochs - 1):
+            self.prime(epoch)
 
     def _check_schedule(self) -> None:
         lowest = self.warmup >= 0 if self.schedule == "cosine" else self.warmup > 0
@@ -143,6 +147,11 @@ class TrainConfig:
     def _check_images(self) -> None:
         if self.jsd and self.method == "standard":
             raise ValueError("jsd: expected method augmix or prime, whose views it compares, got standard")
+        if self.alpha_start != 1 and self.method != "prime":
+            raise ValueError(
+                f"alpha_start: expected method prime, whose alpha changes, or 1, got {self.alpha_start} with method "
+                f"{self.method}"
+            )
         if self.resize and self.resize < self.size:
             raise ValueError(f"resize: expected at least size, {self.size}, got {self.resize}")
         if self.deepaugment and (len(self.deepaugment) != 2 or self.is_cifar):
@@ -202,6 +211,7 @@ class TrainConfig:
         """What a run does besides its method, in words for its user, after a comma; empty: nothing."""
         found = {
             "JSD loss": self.jsd, f"mixup {self.mixup:g}": self.mixup, f"CutMix {self.cutmix:g}": self.cutmix,
+            "draws per batch": self.draws == "batch", f"alpha from {self.alpha_at(0):g}": self.alpha_start != 1,
             "mixed before augmentation": self.mix_order == "before",
             f"label smoothing {self.label_smoothing:g}": self.label_smoothing,
             f"stochastic depth {self.drop_path:g}": self.drop_path, "AdamW": self.optimizer == "adamw",
@@ -210,6 +220,10 @@ class TrainConfig:
             f"sizes {' '.join(map(str, self.sizes))}": self.sizes,
         }  # fmt: skip
         return "".join(f", {words}" for words, true in found.items() if true)
+
+    def epoch_at(self, step: int, steps: int) -> int:
+        """The epoch of a step, up to the last one, if an epoch has ``steps`` steps, or fewer in a trial."""
+        return min(step // min(steps, self.limit_steps or steps), self.epochs - 1)
 
     def side(self, epoch: int) -> int:
         """Side of the training images in an epoch, pixels."""
@@ -244,10 +258,15 @@ class TrainConfig:
         """Whether the network runs in bfloat16 on a device of this kind, ``"cpu"`` or ``"cuda"``."""
         return self.precision == "bfloat16" or (self.precision == "auto" and device == "cuda")
 
-    def prime(self) -> PrimeConfig:
-        """The distributions of PRIME."""
+    def alpha_at(self, epoch: int) -> float:
+        """PRIME's alpha in an epoch."""
+        done = epoch / (self.epochs - 1) if self.epochs > 1 else 1.0
+        return self.alpha * (self.alpha_start + (1 - self.alpha_start) * done)
+
+    def prime(self, epoch: int) -> PrimeConfig:
+        """The distributions of PRIME in an epoch."""
         return preset("cifar" if self.is_cifar else "imagenet").replace(
-            mixing=self.mixing, draws=self.draws, alpha=self.alpha, width=self.width, depth=self.depth,
+            mixing=self.mixing, draws=self.draws, alpha=self.alpha_at(epoch), width=self.width, depth=self.depth,
             primitives=tuple(self.primitives),
         )  # fmt: skip
 
