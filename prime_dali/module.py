@@ -18,7 +18,8 @@ class PRIME(Epochs):
     Args:
         config: The distributions, or the name of a preset.
         seed: The run's seed; every random number depends only on it and on the image's index, epoch and view.
-        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss.
+        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss;
+            2: the clean image and one.
         mean, std: One number per channel of the images, on the [0, 1] scale: the output is ``(y - mean) / std``. Both
             or neither.
         out_dtype: dtype of the output; None: that of the images, or float32 if integers are normalized.

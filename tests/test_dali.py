@@ -40,9 +40,9 @@ def test_three_views(device: str, mode: str) -> None:
 
 def test_draws_that_a_batch_shares(device: str, mode: str) -> None:
     config = prime_dali.preset("cifar").replace(draws="batch")
-    found = run(device, iterations=2, config=config, seed=5, views=3, mode=mode)
+    found = run(device, iterations=2, config=config, seed=5, views=2, mode=mode)
     for i, views in enumerate(found):
-        plan = prime_dali.sample(config, np.arange(4) + 4 * i, size=SIZE, seed=5, view=("clean", 0, 1))
+        plan = prime_dali.sample(config, np.arange(4) + 4 * i, size=SIZE, seed=5, view=("clean", 0))
         alike = prime_dali.arrays.apply(IMAGES[4 * i : 4 * i + 4], plan, layout="NHWC")
         out = np.concatenate(views)
         assert np.abs(out.astype(int) - alike).max() <= (0 if device == "cpu" else 1)
@@ -147,7 +147,7 @@ def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> 
 
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"config": "imagnet"}, ValueError, "did you mean 'imagenet'"),
-    ({"views": 2}, ValueError, "views: expected 1 or 3"),
+    ({"views": 4}, ValueError, "views: expected 1, 2"),
     ({"layout": "WHC"}, ValueError, "layout: expected one of 'HWC', 'CHW', 'FHWC', 'FCHW', got 'WHC'; did you mean"),
     ({"out_dtype": types.INT32}, TypeError, "out_dtype: expected types.UINT8, UINT16, FLOAT16 or FLOAT"),
     ({"mean": MEAN}, ValueError, "std: expected 1 to 16 numbers because mean is given"),

@@ -34,12 +34,18 @@ class TrainConfig:
     out: Annotated[str, "folder of the run: checkpoint, log, configuration"] = ""
     recipe: Annotated[NAMES, "recipe with the defaults"] = "cifar10"
     method: Annotated[METHODS, "augmentation in addition to crops and flips"] = "prime"
-    jsd: Annotated[bool, "Jensen-Shannon loss on the clean image and two augmented views"] = False
+    jsd: Annotated[bool, "Jensen-Shannon loss on the clean image and its augmented views"] = False
+    jsd_views: Annotated[
+        int, "views that the Jensen-Shannon loss compares: 3, or 2 without the second augmented one"
+    ] = 3
     deepaugment: Annotated[
         tuple[str, ...], "two additional training folders with the same classes: EDSR and CAE (ImageNet)"
     ] = ()
 
-    network: Annotated[str, "a torchvision classifier, or timm:NAME, or timm:NAME:OPTION=VALUE,..."] = "resnet18"
+    network: Annotated[
+        str,
+        "a torchvision classifier, wrn_40_2 or resnext29_4x32d for CIFAR, or timm:NAME, or timm:NAME:OPTION=VALUE,...",
+    ] = "resnet18"
     stem: Annotated[Literal["cifar", "imagenet"], "cifar: 3 x 3 first convolution, no max pooling"] = "cifar"
     weights: Annotated[str, "initial weights: a file, or torchvision:NAME:WEIGHTS; empty: random"] = ""
 
@@ -80,6 +86,9 @@ class TrainConfig:
     draws: Annotated[
         Literal["image", "batch"], "PRIME: what primitives draw, anew for each image, or once for each process's batch"
     ] = "image"
+    spatial_distribution: Annotated[
+        Literal["mixing", "uniform", "arcsine"], "PRIME: distribution of spatial strengths; mixing: what that implies"
+    ] = "mixing"
     alpha: Annotated[float, "PRIME: scales every amplitude"] = 1.0
     alpha_start: Annotated[
         float, "PRIME: part of alpha in the first epoch, from which it goes linearly to all of it in the last one"
@@ -115,7 +124,7 @@ class TrainConfig:
         for name, low, high in (
             ("epochs", 1, 10**6), ("batch", 1, 2**24), ("size", 8, _arguments.MAX_SIDE), ("workers", 0, 4096),
             ("limit_steps", 0, 10**9), ("validate_every", 1, 10**6), ("log_every", 1, 10**9), ("severity", 1, 10),
-            ("accumulate", 1, 2**24),
+            ("accumulate", 1, 2**24), ("jsd_views", 2, 3),
         ):  # fmt: skip
             _arguments.integer(name, getattr(self, name), low, high)
         _arguments.seed(self.seed)
@@ -210,7 +219,9 @@ class TrainConfig:
     def also(self) -> str:
         """What a run does besides its method, in words for its user, after a comma; empty: nothing."""
         found = {
-            "JSD loss": self.jsd, f"mixup {self.mixup:g}": self.mixup, f"CutMix {self.cutmix:g}": self.cutmix,
+            "JSD loss": self.jsd, "two views": self.views == 2,
+            f"mixup {self.mixup:g}": self.mixup, f"CutMix {self.cutmix:g}": self.cutmix,
+            f"{self.spatial_distribution} spatial strengths": self.spatial_distribution != "mixing",
             "draws per batch": self.draws == "batch", f"alpha from {self.alpha_at(0):g}": self.alpha_start != 1,
             "mixed before augmentation": self.mix_order == "before",
             f"label smoothing {self.label_smoothing:g}": self.label_smoothing,
@@ -241,8 +252,8 @@ class TrainConfig:
 
     @property
     def views(self) -> int:
-        """Views per image: 3 with the Jensen-Shannon loss, otherwise 1."""
-        return 3 if self.jsd else 1
+        """Views per image: ``jsd_views`` with the Jensen-Shannon loss, otherwise 1."""
+        return self.jsd_views if self.jsd else 1
 
     @property
     def statistics(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
@@ -265,9 +276,10 @@ class TrainConfig:
 
     def prime(self, epoch: int) -> PrimeConfig:
         """The distributions of PRIME in an epoch."""
+        distribution = None if self.spatial_distribution == "mixing" else self.spatial_distribution
         return preset("cifar" if self.is_cifar else "imagenet").replace(
-            mixing=self.mixing, draws=self.draws, alpha=self.alpha_at(epoch), width=self.width, depth=self.depth,
-            primitives=tuple(self.primitives),
+            mixing=self.mixing, spatial_distribution=distribution, draws=self.draws, alpha=self.alpha_at(epoch),
+            width=self.width, depth=self.depth, primitives=tuple(self.primitives),
         )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
