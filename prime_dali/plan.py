@@ -226,7 +226,7 @@ class Plan:
 
     @property
     def first(self) -> Any:
-        """int32 ``[rows, chains, depth]``: first frequency of a color band; 0 elsewhere."""
+        """int32 ``[rows, chains, depth]``: first frequency of a color band; spatial: 0, or a shared field's number."""
         return self._slots()[..., 2]
 
     @property
@@ -360,10 +360,11 @@ class Slot:
 
 
 def _coefficients(slot: Slot, plan: Plan) -> NDArray[np.float64]:
-    stream = plan.stream[slot.row].view(np.uint32)
+    own = plan.stream[slot.row].view(np.uint32), slot.chain, slot.slot
+    stream, chain, j = random.field_place(slot.first if slot.primitive == "spatial" else 0, *own)
 
     def normals(count: int, base: int, purpose: str, channel: int = 0) -> NDArray[np.float64]:
-        return random.normals(stream, count, base, slot.chain, slot.slot, purpose, channel)
+        return random.normals(stream, count, base, chain, j, purpose, channel)
 
     height, width = plan.size
     if slot.primitive == "spectral":

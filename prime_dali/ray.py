@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _batches, _devices, _extras
-from .config import PrimeConfig, as_config
+from .config import PrimeConfig, as_config, require_image_draws
 
 try:
     import ray
@@ -37,7 +37,7 @@ class PRIME:
     :func:`prime_dali.apply`; a GPU differs in rounding.
 
     Args:
-        config: The distributions, or the name of a preset.
+        config: The distributions, or the name of a preset; with ``draws="image"``.
         seed: The run's seed.
         image: The column of the images: ``[H, W, 3]``, uint8 in 0..255, or float16 or float32 in [0, 1]. They are
             replaced, and keep dtype and size. If their sizes differ, they are augmented one by one.
@@ -70,6 +70,7 @@ class PRIME:
         device: str = "auto",
     ) -> None:
         self.config, self.seed = as_config(config), _arguments.seed(seed)
+        require_image_draws(self.config, "with Ray Data")
         for argument, column in (("image", image), ("index", index)):
             if not isinstance(column, str):
                 raise TypeError(f"{argument}: expected the name of a column, got {column!r}")

@@ -61,7 +61,7 @@ BAD_SAMPLES = [
     (drawn(color_cut_max=0), "distributions: color_cut_max: expected 1 to 1024"),
     (drawn(color_band=2000), "distributions: color_band: expected 0 to 1024"),
     (drawn(height=0), "height: expected 8 to 4096"),
-    ({"distributions": [1.0] * 20}, "distributions: expected 21 numbers, got 20"),
+    ({"distributions": [1.0] * 20}, f"distributions: expected {len(config.Distributions._fields)} numbers, got 20"),
     ({"views": []}, "views: expected 1 to 16, got 0"),
     ({"views": [0] * 17}, "views: expected 1 to 16, got 17"),
     ({"views": [-2]}, "view: expected -1 to 4294967295, got -2"),

@@ -165,6 +165,17 @@ def test_crops_and_flips(cifar: Path) -> None:
 
 
 @pytest.mark.timeout(200)
+def test_draws_per_batch_and_alpha_by_epoch(cifar: Path, tmp_path: Path) -> None:
+    words = ["--draws", "batch", "--alpha", "0.4", "--alpha-start", "2"]
+    run = Trainer(train.read(settings(cifar, tmp_path, *words)), ALONE, lambda line: None)
+    assert "draws per batch, alpha from 0.8" in run.config.also()
+    for epoch, alpha in enumerate((0.8, 0.6, 0.4)):
+        config = run.config.prime(epoch)
+        assert (config.draws, round(config.alpha, 6)) == ("batch", alpha)
+        next(run.data.batches(epoch * run.steps))
+        assert run.data.augment.config == config
+
+
 def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     """torchrun: one log, the same validation result as one process has of the same checkpoint."""
     program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali"]
