@@ -61,9 +61,10 @@ def pictures(name: str, folder: Path, classes: Classes, **reading: Any) -> Pictu
     """
     if name in NUMBERED:
         return benchmarks.imagenet_pictures(folder, classes.numbers(), **reading)
-    found = benchmarks.imagenet_pictures(folder, classes.names, masked=name in OF_200_CLASSES, **reading)
+    found = benchmarks.imagenet_pictures(folder, classes.names, **reading)
+    if name not in OF_200_CLASSES:
+        return found
     there = len(np.unique(found.labels))
-    if name in OF_200_CLASSES and len(classes.names) == 1000 and there != 200:
-        # With other classes to choose from, the task is an easier or a harder one.
-        return replace(found, lacking=(*found.lacking, f"200 classes, got {there}"))
-    return found
+    # With other classes to choose from, the task is an easier or a harder one.
+    lacking = (f"200 classes, got {there}",) if len(classes.names) == 1000 and there != 200 else ()
+    return replace(found, masked=True, lacking=lacking)
