@@ -159,7 +159,7 @@ def imagenet_pictures(
         folder: Holds ``<class>/*``, or shards, as for :func:`prime_dali.data.formats.open_records`. Classes without a
             folder, or without images in the shards, are ``lacking``.
         classes: Class names of the network, in the order of its logits. Classes are mapped by name, not by position;
-            labels of shards that do not name them are positions.
+            labels of shards that do not name them are positions, or the names themselves where these are numbers.
         size, resize, decoding: As for :class:`Pictures`.
         subset: Skip classes that the network does not have, such as 900 of ImageNet's for a network of ImageNet-100.
         label: Where shards have the label; None: the usual names.
@@ -200,6 +200,9 @@ def _with_images(records: Records, classes: Sequence[str]) -> list[str]:
 
 def _of_network(folder: Path, records: Records, classes: Sequence[str], subset: bool) -> Records:
     """The images of shards, with the network's numbers of their classes."""
+    if not records.classes and all(name.isdecimal() for name in classes):  # ImageNetV2
+        numbered = tuple(map(str, range(int(records.labels.max()) + 1)))
+        records = records.select(slice(None), records.labels, numbered)
     if not records.classes:
         if records.labels.max() >= len(classes):
             raise ValueError(
