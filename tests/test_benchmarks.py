@@ -17,6 +17,7 @@ from conftest import CUDA, make_images
 from PIL import Image
 
 import prime_dali
+from prime_dali.data.formats import open_records
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 
@@ -185,6 +186,29 @@ def test_pipelines(device: str, photos: Path, plugin: Path, run_here: Callable[.
     text = run_here("training_loop", photos, "--device", device, *tiny, "--no-compile", "--json", written)
     assert_rated(written, ["bare", "without", "native", "cupy", "dlpack"])
     assert "resnet18, 32 x 32, batch 2" in text
+
+
+def test_formats(
+    photos: Path, script: Callable[[str], ModuleType], run_here: Callable[..., str], tmp_path: Path
+) -> None:
+    """Every format has the same images and labels, and its own rates."""
+    for package in ("nvidia.dali", "datasets", "google_crc32c"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    formats, written = script("formats"), tmp_path / "out.json"
+    (photos / "other").mkdir()
+    (photos / "class" / "3.jpg").rename(photos / "other" / "3.jpg")
+    (tmp_path / "work").mkdir()
+    for place in formats.written(photos, tmp_path / "work").values():
+        records = open_records(place)
+        expected = [(path.read_bytes(), i // 3) for i, path in enumerate(sorted(photos.glob("*/*")))]
+        assert [(records.encoded(i), records.labels[i]) for i in range(4)] == expected
+    tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--rounds", 2, "--warmup", 1, "--threads", 1]
+    text = run_here("formats", photos, *tiny, "--json", written)
+    by_dali = [f"{name} by DALI" for name in formats.OWN]
+    assert_rated(written, [*(f"{name}, bytes" for name in formats.FORMATS), *formats.FORMATS, *by_dali])
+    assert "of folders, bytes" in text
+    assert "pipelines, 32 x 32, batch 2, 1 threads" in text
+    assert len(list(formats.make_photographs(3, tmp_path / "made").glob("class[01]/*.jpg"))) == 3
 
 
 def test_pipelines_need_a_folder_of_class_folders(
