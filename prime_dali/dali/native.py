@@ -46,10 +46,10 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
 
     Examples:
         >>> given = prime_dali.dali.arguments("imagenet")
-        >>> given["plan_shape"]  # chains, depth, side of the filter, largest cutoff and band
-        [3, 3, 3, 500, 20]
+        >>> given["plan_shape"]  # chains, depth, side of the filter, largest cutoff and band, whether there are waves
+        [3, 3, 3, 500, 20, 0]
         >>> len(given["distributions"])
-        21
+        22
     """
     settings = as_config(config)
     return {"distributions": list(settings.distributions()), "plan_shape": list(settings.plan_shape)}
