@@ -214,9 +214,9 @@ def test_direct_calls_of_the_operators_are_checked_too() -> None:
     with pytest.raises(ValueError, match="plan: expected 1 to 16 rows for each of 3 images, got 2 rows"):
         apply(make_images(3, *SIZE), plan.rows, None, plan.shape, torch.float32, [], [], False)
     with pytest.raises(ValueError, match="filter_size: expected an odd number, got 4"):
-        apply(images, plan.rows, None, [3, 3, 4, 100, 10], torch.float32, [], [], False)
+        apply(images, plan.rows, None, [3, 3, 4, 100, 10, 0], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="words of a row"):
-        apply(images, plan.rows, None, [2, 3, 3, 100, 10], torch.float32, [], [], False)
+        apply(images, plan.rows, None, [2, 3, 3, 100, 10, 0], torch.float32, [], [], False)
     with pytest.raises(ValueError, match="plan_shape: expected 6 numbers, got 2"):
         apply(images, plan.rows, None, [3, 3], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="flip: contiguous bool"):

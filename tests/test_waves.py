@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from test_distributions import P_MIN
 
 import prime_dali
 from prime_dali import PRIME, Plan, _waves, preset, reference
+from prime_dali.tools import gallery, gallery_words
+from prime_dali.training.config import TrainConfig
 
 ALONE = preset("cifar").replace(primitives=(), width=1, depth=1, wave_strength=10.0)
 WITH_PRIME = preset("cifar").replace(wave_strength=10.0)
@@ -149,3 +152,30 @@ def test_what_a_plan_says_of_its_waves() -> None:
         plan.validate()
     with pytest.raises(ValueError, match="wave_strength: expected a finite number >= 0, got -1"):
         preset("cifar").replace(wave_strength=-1)
+
+
+@pytest.mark.parametrize("mode", ["native", "cupy"])
+def test_dali(mode: str, plugin: Path) -> None:
+    """Both kinds of modes, three views, waves alone: the array interface's images."""
+    import dali_runs
+
+    images = dali_runs.IMAGES[:4]
+    plan = prime_dali.sample(ALONE, np.arange(4), size=images.shape[1:3], seed=1, view=("clean", 0, 1))
+    expected = prime_dali.arrays.apply(images, plan, layout="NHWC")
+    (found,) = dali_runs.run("cpu", images=images, config=ALONE, mode=mode, views=3, seed=1)
+    np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+def test_gallery_and_settings() -> None:
+    photo = gallery.Photo("photo", make_images(1, 32, 32, torch.uint8)[0].permute(1, 2, 0).numpy(), 0)
+    *primitives, waves = gallery.alone(photo, WITH_PRIME, 0)
+    assert [cell.heading for cell in primitives] == ["spectral alone", "spatial alone", "color alone"]
+    assert not any("waves" in cell.words for cell in primitives)
+    assert waves.heading == "waves alone"
+    assert re.fullmatch(r"(waves a \d+\.\d\d, f \d+\n?){3}", waves.words)
+    (sample,) = gallery.samples(photo, WITH_PRIME, 0, 1)
+    assert sample.words.endswith("\nwaves")
+    assert len(re.findall(r"waves a", sample.whole)) == 3
+    assert [entry.word for entry in gallery_words.legend(gallery.parts(ALONE), mixed=False)] == ["waves"]
+    config = TrainConfig(data="d", out="o", primitives=(), width=1, depth=1, wave_strength=10.0)
+    assert config.prime() == ALONE

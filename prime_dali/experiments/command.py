@@ -13,6 +13,7 @@ _EXPERIMENTS = {
     "methods": ("methods", "the main table: standard training, AugMix and PRIME, over seeds"),
     "ablation": ("ablation", "what each primitive, the mixing and the Jensen-Shannon loss contribute"),
     "alpha": ("alpha", "accuracy and robustness by the strength of PRIME"),
+    "waves": ("waves", "planar waves after the mix, alone and with PRIME, by their strength"),
     "sample-complexity": (
         "sample_complexity",
         "offline augmentation with a few copies, compared with online augmentation",
