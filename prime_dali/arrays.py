@@ -47,7 +47,9 @@ def sample(
             raise ValueError(f"epoch: expected {xp.__name__} like index, got {other.__name__}")
         epoch = xp.ascontiguousarray(epoch).reshape(-1)
     views = _arguments.views(view)
-    rows = xp.empty((len(views) * index.shape[0], row_words(config.chains, config.depth)), np.int32)
+    shape = config.plan_shape
+    words = row_words(shape.chains, shape.depth, shape.waves)
+    rows = xp.empty((len(views) * index.shape[0], words), np.int32)
     plan = Plan.of(config, rows, (height, width), len(views), channels)
     call = _arrays.Sample(config.distributions(height, width), views, _arguments.seed(seed), index, epoch, plan.rows)
     if xp is np:

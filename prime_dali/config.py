@@ -56,6 +56,7 @@ class Distributions(NamedTuple):
     color_cut_max: float
     color_band: float
     noise_std: float
+    wave_strength: float
 
 
 class PlanShape(NamedTuple):
@@ -67,6 +68,7 @@ class PlanShape(NamedTuple):
     filter: int
     max_cut: int
     max_band: int
+    waves: int
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ class PrimeConfig:
     NumPy numbers are accepted and converted to Python numbers.
 
     Attributes:
-        primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: images
-            are never changed.
+        primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: the
+            chains change nothing.
         width: Chains per image, ``n`` of Algorithm 1; 1 to 255. With ``mixing="none"`` there is one chain for any
             width.
         depth: Slots per chain, ``m`` of Algorithm 1; 1 to 255.
@@ -102,6 +104,9 @@ class PrimeConfig:
             None: all from 1 to the cutoff.
         noise_std: Standard deviation of additive noise, in units of the image range [0, 1]; must be given when
             ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on noise.
+        wave_strength: Mean strength of the planar waves that are added to the mixed image, one to every channel
+            (docs/METHOD.md, "Planar waves"); a strength of 1 is a wave of amplitude ``sqrt(2) / 32``. 0: no waves. The
+            published code gives 10 as its example. With ``primitives=()`` waves are all that is done.
         include_identity, random_depth, spatial_distribution, blend: Override one part of ``mixing``: the identity among
             the choices of a slot; depth U{1..m}; the distribution of ``q`` for cutoff and temperature, ``"uniform"`` or
             ``"arcsine"`` (Beta(1/2, 1/2)); the weights, ``"dirichlet"``, ``"beta"`` or ``"none"``. None: as implied by
@@ -141,6 +146,7 @@ class PrimeConfig:
     color_cut: int | None = None
     color_band: int | None = 20
     noise_std: float | None = None
+    wave_strength: float = 0.0
     include_identity: bool | None = None
     random_depth: bool | None = None
     spatial_distribution: Literal["uniform", "arcsine"] | None = None
@@ -182,7 +188,7 @@ class PrimeConfig:
             value = getattr(self, name)
             if value is not None or name not in ("spatial_cut", "color_cut", "color_band"):
                 object.__setattr__(self, name, _arguments.integer(name, value, low, high))
-        for name in ("alpha", "spectral_std_max", "color_variance_max", "noise_std"):
+        for name in ("alpha", "spectral_std_max", "color_variance_max", "noise_std", "wave_strength"):
             value = getattr(self, name)
             if value is not None or name != "noise_std":
                 object.__setattr__(self, name, _arguments.amplitude(name, value, MAX_AMPLITUDE))
@@ -228,7 +234,8 @@ class PrimeConfig:
     @property
     def plan_shape(self) -> PlanShape:
         """The sizes of its plans that the kernels get."""
-        return PlanShape(self.chains, self.depth, self.spectral_size, self.max_cut, self.max_band)
+        waves = int(self.wave_strength > 0)
+        return PlanShape(self.chains, self.depth, self.spectral_size, self.max_cut, self.max_band, waves)
 
     @property
     def _variant(self) -> tuple[bool, bool, str, str]:
@@ -257,7 +264,7 @@ class PrimeConfig:
             spatial_cut=float(self.spatial_cut or 0), spatial_cut_max=float(self.spatial_cut_max),
             color_variance_max=self.color_variance_max, color_cut=float(self.color_cut or 0),
             color_cut_max=float(self.color_cut_max), color_band=float(self.color_band or 0),
-            noise_std=self.noise_std or 0.0,
+            noise_std=self.noise_std or 0.0, wave_strength=self.wave_strength,
         )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def _sample_fake(
     expected = len(Distributions._fields)
     _expect(len(distributions) == expected, f"distributions: expected {expected} numbers")
     drawn = Distributions(*distributions)
-    words = row_words(int(drawn.chains), int(drawn.depth))
+    words = row_words(int(drawn.chains), int(drawn.depth), int(drawn.wave_strength > 0))
     return index.new_empty((len(views) * index.shape[0], words), dtype=torch.int32)
 
 
@@ -87,7 +87,7 @@ def _apply_fake(
     expected = len(PlanShape._fields)
     _expect(len(plan_shape) == expected, f"plan_shape: expected {expected} numbers")
     shape = PlanShape(*plan_shape)
-    words = row_words(shape.chains, shape.depth)
+    words = row_words(shape.chains, shape.depth, shape.waves)
     _expect(
         plan.dtype == torch.int32 and plan.dim() == 2 and plan.shape[1] == words,
         "prime_dali: expected plan: int32 [R, words of a row]",

@@ -98,19 +98,20 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
             {"distributions": [1e30] * len(Distributions._fields)},
             "distributions: chains: expected 1 to 255, got 1e\\+30",
         ),
-        ({"plan_shape": [1]}, "plan_shape: expected 5 numbers"),
+        ({"plan_shape": [1]}, "plan_shape: expected 6 numbers"),
         *(
             ({"plan_shape": shape}, message)
             for shape, message in (
                 (
-                    [2, 3, 3, 500, 20],
+                    [2, 3, 3, 500, 20, 0],
                     "distributions, plan_shape: expected those of one configuration, got distributions of 3 chains",
                 ),
-                ([3, 2, 3, 500, 20], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 3, 499, 20], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 3, 500, 19], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 0, 500, 20], "filter_size: expected 1 to 31, got 0"),
-                ([3, 3, 3, 5000, 20], "max_cut: expected 0 to 4094, got 5000"),
+                ([3, 2, 3, 500, 20, 0], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 499, 20, 0], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 500, 19, 0], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 500, 20, 1], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 0, 500, 20, 0], "filter_size: expected 1 to 31, got 0"),
+                ([3, 3, 3, 5000, 20, 0], "max_cut: expected 0 to 4094, got 5000"),
             )
         ),
         ({"mean": [0.5]}, "mean, std: expected as many numbers each, got 1 and 0"),

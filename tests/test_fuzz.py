@@ -194,10 +194,11 @@ BUILD = {
                        [[[("spectral", np.nan)]]], [[[("spectral", "a")]]], [[[("spatial", 1.0, 5000)]]]),
     "size": NO_SIZE, "weights": arrays_of([[1.0]], [[0.0, np.nan]], [[2.0, -1.0]], [[0.5, 0.1]], [["a", 1.0]]),
     "filter_size": not_in(1, 31), "seed": not_in(-(2**63), 2**63 - 1),
+    "waves": arrays_of([-1.0], [np.nan], [1.0, 1.0], ["a"]),
 }  # fmt: skip
 PLAN = {
     "rows": NO_ROWS, "size": NO_SIZE, "chains": not_in(1, 255), "depth": not_in(1, 255), "filter_size": not_in(1, 31),
-    "max_cut": not_in(0, 4094), "max_band": not_in(0, 1024), "views": not_in(1, 16),
+    "max_cut": not_in(0, 4094), "max_band": not_in(0, 1024), "views": not_in(1, 16), "waves": st.sampled_from((1, None, "yes")),
 }  # fmt: skip
 PIXELS = np.zeros((BATCH, 3, *SIZE), np.float32)
 TENSORS = {"array": "images"}  # what is called otherwise for torch

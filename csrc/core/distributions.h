@@ -44,7 +44,8 @@ constexpr float kMaxStrength = 1e20f;
   FIELD(color_cut, whole, 0, kMaxColorCut, "0: random up to color_cut_max")                                    \
   FIELD(color_cut_max, whole, 1, kMaxColorCut, "largest random cut")                                           \
   FIELD(color_band, whole, 0, kMaxColorCut, "frequencies; 0: all up to the cut")                               \
-  FIELD(noise_std, real, 0, kMaxAmplitude, "standard deviation")
+  FIELD(noise_std, real, 0, kMaxAmplitude, "standard deviation")                                               \
+  FIELD(wave_strength, real, 0, kMaxAmplitude, "mean strength of the waves after the mix; 0: none")
 
 struct Distributions {
 #define FIELD(name, kind, least, largest, what) double name;
@@ -59,12 +60,13 @@ constexpr const char* kDistributionNames[] = {
 };
 
 // The size of a plan: FIELD(name, what it is).
-#define PRIME_PLAN_SHAPE(FIELD)                                                           \
-  FIELD(chains, "of a row")                                                               \
-  FIELD(depth, "slots of a chain")                                                        \
-  FIELD(filter, "side of the spectral filter, odd")                                       \
-  FIELD(max_cut, "no spatial cut in the plan is larger; 0: the plan has no spatial slot") \
-  FIELD(max_band, "no color band in the plan holds more frequencies; 0: the plan has no color slot")
+#define PRIME_PLAN_SHAPE(FIELD)                                                                      \
+  FIELD(chains, "of a row")                                                                          \
+  FIELD(depth, "slots of a chain")                                                                   \
+  FIELD(filter, "side of the spectral filter, odd")                                                  \
+  FIELD(max_cut, "no spatial cut in the plan is larger; 0: the plan has no spatial slot")            \
+  FIELD(max_band, "no color band in the plan holds more frequencies; 0: the plan has no color slot") \
+  FIELD(waves, "1: rows end with the strength of their waves; 0: there are none")
 
 struct PlanShape {
 #define FIELD(name, what) int name;

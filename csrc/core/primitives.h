@@ -23,9 +23,10 @@ PRIME_HD auto visit(int primitive, F f) -> decltype(f(Spectral{})) {
 
 // Plans can be edited by hand. What no draw could have made is not run: on the CPU the plan is refused (check.h); on a
 // GPU, which nobody waits for, pixels become NaN, and bytes 0.
+PRIME_HD bool valid_strength(float strength) { return strength >= 0.f && strength <= kMaxStrength; }
 PRIME_HD bool valid(Slot s, const PlanShape& shape) {
   if (s.primitive == kIdentity) return true;
-  if (!(s.strength >= 0.f && s.strength <= kMaxStrength)) return false;
+  if (!valid_strength(s.strength)) return false;
   return visit(s.primitive, [&](auto primitive) { return decltype(primitive)::valid(s, shape); });
 }
 

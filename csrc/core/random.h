@@ -42,7 +42,8 @@ enum class Purpose : uint32_t {
   color = 4,  // and 5 and 6, see Key::block()
   noise = 7,
   weights = 8,
-  depth = 9
+  depth = 9,
+  wave = 10  // and 11 and 12
 };
 
 // Normals come in runs: number k is number k % 4 of block k / 4. Runs of one purpose start kRun counters apart.

@@ -86,7 +86,7 @@ struct PlanView {
   __host__ __device__ int chain_count() const { return images * views * shape.chains; }
   __device__ Row<const int32_t> row(int row) const {
     const int64_t at = row / images * batch + row % images;
-    return {words + at * row_words(shape.chains, shape.depth), shape.chains, shape.depth};
+    return row_of(words, at, shape);
   }
 };
 

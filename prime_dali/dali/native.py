@@ -46,8 +46,8 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
 
     Examples:
         >>> given = prime_dali.dali.arguments("imagenet")
-        >>> given["plan_shape"]  # chains, depth, side of the filter, largest cutoff and band
-        [3, 3, 3, 500, 20]
+        >>> given["plan_shape"]  # chains, depth, side of the filter, largest cutoff and band, whether there are waves
+        [3, 3, 3, 500, 20, 0]
         >>> len(given["distributions"])
         22
     """

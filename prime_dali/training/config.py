@@ -96,6 +96,7 @@ class TrainConfig:
     width: Annotated[int, "PRIME and AugMix: number of chains"] = 3
     depth: Annotated[int, "PRIME: slots per chain (AugMix draws 1 to 3)"] = 3
     primitives: Annotated[tuple[str, ...], "PRIME: primitives in use"] = ("spectral", "spatial", "color")
+    wave_strength: Annotated[float, "PRIME: mean strength of the planar waves added after the mix; 0: none"] = 0.0
     severity: Annotated[int, "AugMix: severity, 3 for CIFAR, 1 for ImageNet"] = 3
 
     mixup: Annotated[float, "mixup: alpha of its Beta distribution; 0: none; with cutmix, one of both per step"] = 0.0
@@ -279,7 +280,7 @@ class TrainConfig:
         distribution = None if self.spatial_distribution == "mixing" else self.spatial_distribution
         return preset("cifar" if self.is_cifar else "imagenet").replace(
             mixing=self.mixing, spatial_distribution=distribution, draws=self.draws, alpha=self.alpha_at(epoch),
-            width=self.width, depth=self.depth, primitives=tuple(self.primitives),
+            width=self.width, depth=self.depth, primitives=tuple(self.primitives), wave_strength=self.wave_strength,
         )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
         const uint64_t high = rng.next();
         indices[i] = static_cast<int64_t>(high << 32 | rng.next());
       }
-    const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
+    const int64_t words = row_words(format_.shape);
     plans_.resize(views_.size() * frames_.size() * words), flips_.resize(frames_.size());
     size_t first = 0;
     for (int i = 0; i < images; ++i) {
@@ -185,13 +185,14 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
         const SampleArgs args{distributions_, &indices[i], &epochs[i], 0,           1,         seed_,
                               &views_[v],     1,           plan,       &indices[0], &epochs[0]};
         require_success(prime_sample_cpu(&args));
-        const Row<int32_t> row{plan, format_.shape.chains, format_.shape.depth};
+        const Row<int32_t> row = row_of(plan, 0, format_.shape);
         for (int c = 0; c < row.chains; ++c)
           for (int j = 0; j < row.depth; ++j) {
             Slot s = row.slot(c, j);
             s.strength *= alpha;
             row.set_slot(c, j, s);
           }
+        row.set_wave_strength(row.wave_strength() * alpha);
         for (size_t other = 1; other < end - first; ++other) std::copy_n(plan, words, plan + other * words);
       }
       first = end;
@@ -238,7 +239,7 @@ void Augment<CPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<CPUBackend>(0);
   auto& pool = ws.GetThreadPool();
   const int frames = static_cast<int>(frames_.size());
-  const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
+  const int64_t words = row_words(format_.shape);
   bad_.assign(frames, {});
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<CPUBackend>(v);
@@ -270,7 +271,7 @@ template <>
 void Augment<GPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<GPUBackend>(0);
   const int frames = static_cast<int>(frames_.size());
-  const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
+  const int64_t words = row_words(format_.shape);
   if (!bad_on_gpu_) require_success(prime_new_bad_pixels(&bad_on_gpu_));
   BadPixels bad;
   prime_take_bad_pixels(bad_on_gpu_, &bad);
