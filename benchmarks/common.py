@@ -171,7 +171,8 @@ def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
 def print_head(facts: dict[str, str], notes: dict[str, str], shown: Collection[str]) -> None:
     """The circumstances, and what each candidate in ``shown`` is."""
     lines = [*facts.items(), ("", ""), *((name, note) for name, note in notes.items() if name in shown)]
-    print(*(f"{name:12}{text}".rstrip() for name, text in lines), sep="\n", flush=True)
+    width = 1 + max(len(name) for name, _ in lines)
+    print(*(f"{name:{width}}{text}".rstrip() for name, text in lines), sep="\n", flush=True)
 
 
 def significant(value: float) -> str:

@@ -13,70 +13,23 @@ that is changed by hand is found.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from common import kernels
+from common import significant
+from loader import NOTES as LOADER_NOTES
+from result_files import RESULTS, File, count, table, without_own
+from throughput import NOTES
 
 from prime_dali._files import replacing
 
 ROOT = Path(__file__).parent.parent
-RESULTS = Path(__file__).parent / "results"
 PAGES = ("README.md", "docs/cuda.md", "docs/faq.md", "docs/performance.md", "docs/results.md")
 BLOCK = re.compile(r"<!-- numbers: ([\w-]+) -->(\n?).*?<!-- end -->", re.DOTALL)
-
-
-class File:
-    """What a benchmark wrote."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.content: dict[str, Any] = json.loads((RESULTS / name).read_text())
-
-    def row(self, name: str, **where: Any) -> Mapping[str, Any]:
-        """The result of this name with these settings; KeyError if there is none."""
-        for row in self.content["results"]:
-            if row["name"] == name and all(row.get(key) == value for key, value in where.items()):
-                return row  # type: ignore[no-any-return]
-        raise KeyError(f"{self.name} has no {name} {where}")
-
-    def median(self, name: str, **where: Any) -> float:
-        return float(self.row(name, **where)["median"])
-
-    def spread(self) -> tuple[float, float]:
-        """How far the rounds of a candidate are apart, in percent of their median: at least and at most."""
-        apart = [100 * (max(row["rates"]) - min(row["rates"])) / row["median"]
-                 for row in self.content["results"] if row["median"]]  # fmt: skip
-        return min(apart), max(apart)
-
-    def source(self) -> str:
-        """Card, versions, date, kernels and command."""
-        c = self.content
-        device = "cuda" if "gpu" in c else "cpu"
-        current = c.get("kernels_sha256") == kernels(device)
-        of = "the kernels of this version" if current else "an earlier version's kernels"
-        commit = f", commit {c['commit']}" if "commit" in c else ""
-        what = f"{c.get('gpu', c['cpu'])}; {without_own(c['versions'])}; {c['date'][:10]}{commit}; {of}"
-        return f"[{self.name}](../benchmarks/results/{self.name}): {what}; `{c['command']}`"
-
-
-def without_own(versions: str) -> str:
-    """The versions of other packages: which one of this package it was, a digest of its kernels says."""
-    return re.sub(r", prime_dali.*?(?=,|$)", "", versions)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [list(head), ["---"] * len(head), *map(list, rows)]
-    return "\n".join(f"| {' | '.join(line)} |".replace("  |", " |") for line in lines)
-
-
-def count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def main_table() -> str:
@@ -321,6 +274,40 @@ def loop() -> str:
     )
 
 
+def peers() -> str:
+    """PRIME beside the augmentations of other libraries, on the same GPU in one run."""
+    command = "python benchmarks/throughput.py --device cuda --batch 256 --json h200_peers.json"
+    if not (RESULTS / "h200_peers.json").exists():
+        return f"To compare on your GPU: `{command}`."
+    file = File("h200_peers.json")
+    own, rows = file.median("prime"), []
+    shown = [row for row in file.content["results"] if row["name"] not in ("prime-graph", "copy")]
+    for row in shown:
+        rate = row["median"]
+        rates = [count(rate), significant(own / rate)] if rate else [f"failed: {row['error']}", ""]
+        rows.append([f"`{row['name']}`", row["draws"], *rates])
+    left_out = [f"`{name}` ({why})" for name, why in file.content["settings"]["missing"].items()]
+    missing = [f"Not measured: {', '.join(left_out)}.\n"] if left_out else []
+    notes = [f"- `{row['name']}`: {NOTES[row['name']]}" for row in shown]
+    head = ["224 x 224, batch 256", "one draw serves", "images/s", "prime-dali / it"]
+    return "\n".join([table(head, rows), "", *missing, *notes, "", file.source()])
+
+
+def loader() -> str:
+    """A loader that augments on CPU cores, beside torchvision's augmentations."""
+    names = {"cpu_loader.json": "", "cpu_loader_decoded.json": " --decoded"}
+    if not all((RESULTS / name).exists() for name in names):
+        return "To compare on your cores: `python benchmarks/throughput.py --loader PHOTOS`, also with `--decoded`."
+    files = [File(name) for name in names]
+    rows = []
+    for row in files[0].content["results"]:
+        rows.append([f"`{row['name']}`", *(count(file.median(row["name"])) for file in files)])
+    workers = files[0].content["settings"]["workers"]
+    head = [f"images/s, 224 x 224, {workers} workers", "from JPEG files", "from decoded images"]
+    notes = [f"- `{name}`: {note}" for name, note in LOADER_NOTES.items()]
+    return "\n".join([table(head, rows), "", *notes, "", *(f"- {file.source()}" for file in files)])
+
+
 def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
     names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "pipeline", "decoded")
@@ -348,6 +335,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "vit": vit,
     "pipeline": pipeline,
     "loop": loop,
+    "peers": peers,
+    "loader": loader,
     "measured": measured,
 }
 

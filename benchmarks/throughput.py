@@ -8,29 +8,32 @@
     python benchmarks/throughput.py --device cuda --batch 256 --channels 1 3 4 16 --dtype uint16 --peers none
     python benchmarks/throughput.py --from-json throughput.json --plot out
     python benchmarks/throughput.py --pipeline FOLDER ...      DALI pipelines instead: see pipeline.py
+    python benchmarks/throughput.py --loader FOLDER ...        loaders on CPU cores instead: see loader.py
 
 A rate is the median over the repeats; a repeat calls until ``--seconds`` have passed. Memory is the largest growth
 during a call, output included: of the resident set on the CPU, of what torch has allocated on CUDA. The launch is the
-time until a call returns to the host, the device idle before it: a median too. Exit status: 0; 1 if a peer failed (a
-line says how); 2 for a bad argument.
+time until a call returns to the host, the device idle before it: a median too. Peers whose library is not installed are
+named, with the command that installs it, and not measured, unless ``--peers`` names them: then that is a bad argument.
+Exit status: 0; 1 if a peer failed (a line says how); 2 for a bad argument.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import itertools
 import math
 import os
-import re
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import peers
 import plots
 import torch
 from common import (
@@ -53,23 +56,26 @@ from common import (
     time_cuda,
     write_json,
 )
-from torchvision.transforms import v2
+from profiling import kernel_table, profile
 
 import prime_dali
 
 SIZES = {"imagenet": 224, "cifar": 32}  # pixels a side
-PEERS = ("augmix", "trivial", "official")
+PEERS = (*peers.PEERS, "official")
 DTYPES = ("uint8", "uint16", "float16", "bfloat16", "float32")
 NOTES = {
     "prime": "prime_dali.PRIME: samples, augments, normalizes; float32 (CPU) or float16 (CUDA) out",
     "prime-graph": "prime, replayed from a CUDA graph, which holds its memory from the capture on, so nothing grows",
     "copy": "a device copy that moves as many bytes as reading the images once and writing float16 once",
-    "augmix": "torchvision v2.AugMix(), image by image because it draws once per call; uint8 in and out",
-    "trivial": "torchvision v2.TrivialAugmentWide(), image by image because it draws once per call; uint8 in and out",
+    **{name: peer.note for name, peer in peers.PEERS.items()},
     "official": "the authors' code and configuration: samples, augments, normalizes; float32 in [0, 1] in, float32 out",
 }
+DRAWS = {  # what one draw serves
+    **dict.fromkeys(("prime", "prime-graph"), peers.IMAGE),
+    **{name: peer.draws for name, peer in peers.PEERS.items()},
+    "official": "operations per image, strengths per batch",
+}
 MIN_CALLS = 3  # timed calls that even the slowest candidate gets
-PROFILED_CALLS = 10
 
 
 @dataclass(frozen=True)
@@ -82,27 +88,17 @@ class Result:
     rates: tuple[float, ...] = ()  # images/s of each repeat
     calls: int = 0  # timed ones, all repeats together
     launch_seconds: float | None = None  # until a call returns to the host; CUDA alone
-    peak_bytes: int = 0  # largest growth of memory during a call, its output included
+    peak_bytes: int | None = 0  # largest growth of memory during a call, its output included; None: cannot be seen
     output_bytes: int = 0  # what a call hands over
     error: str = ""
     channels: int = 3
     dtype: str = "uint8"  # of the images
+    draws: str = ""  # what one draw serves
 
     @property
     def median(self) -> float:
         """Images/s."""
         return statistics.median(self.rates) if self.rates else math.nan
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What one kernel (on the CPU: one operator) costs a batch of prime."""
-
-    name: str
-    size: int  # pixels a side
-    batch: int
-    calls: float  # a batch
-    us_per_image: float  # microseconds, all its calls together
 
 
 def captured(module: prime_dali.PRIME, images: torch.Tensor, index: torch.Tensor) -> Call:
@@ -147,19 +143,24 @@ def candidates(
         source = torch.empty(moved // 2, dtype=torch.uint8, device=images.device).random_()
         target = torch.empty_like(source)
         yield "copy", lambda: [target.copy_(source)][1:]  # hands nothing over: its output is no growth of memory
-    # These two draw once per call, so only image by image does each image get a draw of its own, as in a data set.
-    if "augmix" in options.peers:
-        yield "augmix", one_by_one(v2.AugMix(), images)
-    if "trivial" in options.peers:
-        yield "trivial", one_by_one(v2.TrivialAugmentWide(), images)
+    for name in options.peers:
+        if name in peers.PEERS:
+            yield name, started(peers.PEERS[name], images)
     if official is not None:
         floats = images.float() / 255  # not timed: their data loader hands over float32
         yield "official", lambda: official(floats)
 
 
-def one_by_one(transform: torch.nn.Module, images: torch.Tensor) -> Call:
-    """A call that calls the function once per image."""
-    return lambda: [transform(image) for image in images]
+def started(peer: peers.Peer, images: torch.Tensor) -> Call:
+    """Its call, made by the first one: what fails then is the peer's failure."""
+    made: list[Call] = []
+
+    def call() -> Any:
+        if not made:
+            made.append(peer.start(images))
+        return made[0]()
+
+    return call
 
 
 def how_often(per_call: float, repeats: int, seconds: float) -> tuple[int, int]:
@@ -211,56 +212,19 @@ def measure(name: str, call: Call, images: torch.Tensor, options: argparse.Names
     """Time a candidate. Where a peer fails, out of memory for instance, its result says so and the others continue."""
     batch, size = len(images), images.shape[-1]
     kind = {"channels": images.shape[1], "dtype": str(images.dtype).removeprefix("torch.")}
+    kind["draws"] = DRAWS.get(name, "")
     print(f"measuring {name}, {size} x {size}, batch {batch} ...", file=sys.stderr, flush=True)
     torch.manual_seed(SEED)
     try:
         output = sum(image.nbytes for image in call())
         measured = (measure_cuda if images.is_cuda else measure_cpu)(call, batch, options.repeats, options.seconds)
-    except RuntimeError as error:
+    except Exception as error:  # whatever a library raises
         if name not in PEERS:
             raise
         return Result(name, size, batch, error=failure(error), **kind)
+    if images.is_cuda and name in peers.PEERS and not peers.PEERS[name].memory:
+        measured["peak_bytes"] = None
     return Result(name, size, batch, output_bytes=output, **measured, **kind)
-
-
-def alone(spans: Iterable[tuple[str, float, float]]) -> dict[str, tuple[int, float]]:
-    """How often each name occurs in spans ``(name, start, end)``, and how long it took from the end of those before.
-
-    A kernel that begins early waits for the one before; that wait is no time of its own.
-    """
-    totals: dict[str, tuple[int, float]] = {}
-    done = -math.inf
-    for name, start, end in sorted(spans, key=lambda span: span[1:]):
-        calls, passed = totals.get(name, (0, 0.0))
-        totals[name] = calls + 1, passed + max(end - max(start, done), 0.0)
-        done = max(done, end)
-    return totals
-
-
-def profile(call: Call, images: torch.Tensor) -> list[Kernel]:
-    """The kernels (on the CPU: the operators) of a candidate that has been called before, the longest first."""
-    device = images.device.type
-    activity = getattr(torch.profiler.ProfilerActivity, device.upper())
-    with torch.profiler.profile(activities=[activity]) as profiler:
-        for _ in range(PROFILED_CALLS):
-            call()
-        if images.is_cuda:
-            torch.cuda.synchronize()
-    if images.is_cuda:
-        # The types of the arguments say nothing: void (anonymous namespace)::name<1>(int) -> name<1>
-        totals = alone(
-            (re.sub(r"\(anonymous namespace\)::|^void |(?<! )\(.*", "", e.name), e.time_range.start, e.time_range.end)
-            for e in profiler.events()
-            if e.device_type == torch.autograd.DeviceType.CUDA  # and not its launch on the host
-        )
-    else:
-        totals = {event.key: (event.count, event.self_cpu_time_total) for event in profiler.key_averages()}
-    batch, size = len(images), images.shape[-1]
-    kernels = [
-        Kernel(name, size, batch, calls / PROFILED_CALLS, passed / PROFILED_CALLS / batch)
-        for name, (calls, passed) in totals.items()
-    ]
-    return sorted(kernels, key=lambda k: -k.us_per_image)
 
 
 def table(results: list[Result], device: str) -> str:
@@ -270,16 +234,18 @@ def table(results: list[Result], device: str) -> str:
     rows = [["", "images/s", "min", "max", "repeats", "calls", "prime / it", "peak MiB", "of it output"]]
     # On the CPU, memory in float32 images for each thread too, with and without the output.
     rows[0] += ["images/thread", "without output"] if device == "cpu" else ["launch us", "of copy's rate"]
+    rows[0].append("draws")
     for r in (r for r in results if r.rates):
         rates = map(significant, (r.median, min(r.rates), max(r.rates)))
         ratio = significant(prime.median / r.median)
-        memory = [f"{size / 2**20:,.1f}" for size in (r.peak_bytes, r.output_bytes)]
+        memory = ["" if size is None else f"{size / 2**20:,.1f}" for size in (r.peak_bytes, r.output_bytes)]
         rows.append([r.name, *rates, str(len(r.rates)), str(r.calls), ratio, *memory])
         if device == "cpu":
             unit = r.channels * r.size**2 * 4 * torch.get_num_threads()
             rows[-1] += [f"{size / unit:.1f}" for size in (r.peak_bytes, r.peak_bytes - r.output_bytes)]
         if copy is not None and r.launch_seconds is not None:
             rows[-1] += [significant(r.launch_seconds * 1e6), f"{r.median / copy.median:.2%}"]
+        rows[-1].append(r.draws)
     kind = "" if (prime.channels, prime.dtype) == (3, "uint8") else f", {prime.channels} channels of {prime.dtype}"
     lines = [f"{prime.size} x {prime.size}, batch {prime.batch}{kind}", *aligned(rows)]
     values, item = prime.channels * prime.size**2, getattr(torch, prime.dtype).itemsize
@@ -289,16 +255,6 @@ def table(results: list[Result], device: str) -> str:
         lines.append(f"copy moves {copy.median * moved / 1e9:,.0f} GB/s")
     lines += [f"{r.name} failed: {r.error}" for r in results if r.error]
     return "\n".join(lines)
-
-
-def kernel_table(kernels: list[Kernel]) -> str:
-    """The kernels of one batch of prime, their sum last."""
-    total = sum(k.us_per_image for k in kernels)
-    rows = [["us / image", "share", "calls", "prime's kernel"]]
-    rows += [[f"{k.us_per_image:.3f}", f"{k.us_per_image / total:.1%}", f"{k.calls:g}", k.name] for k in kernels]
-    rows.append([f"{total:.3f}", "", f"{sum(k.calls for k in kernels):g}", "all together"])
-    names = [row.pop() for row in rows]  # last, and to the left, because some are long
-    return "\n".join(f"{line}  {name}" for line, name in zip(aligned(rows), names, strict=True))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -328,7 +284,12 @@ def parser() -> argparse.ArgumentParser:
 
 def check(p: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Complete and check the options, before minutes are spent on measuring."""
+    named = {*(options.peers or ())} - {"all"}
     check_shared(p, options, PEERS)
+    options.missing = peers.missing(options.peers, options.device)
+    for name in sorted(named & options.missing.keys()):
+        p.error(f"argument --peers: {name}: {options.missing[name]}")
+    options.peers = [name for name in options.peers if name not in options.missing]
     options.size = options.size or [SIZES[options.preset]]
     if options.peers and (options.channels != [3] or options.dtype != "uint8"):
         p.error(f"argument --peers: expected none with --channels or --dtype, got {' '.join(options.peers)}")
@@ -352,6 +313,8 @@ def run(options: argparse.Namespace, official: torch.nn.Module | None) -> dict[s
     facts = circumstances(options, options.preset)
     shown = {"prime", *options.peers, *(["copy"] if options.device == "cuda" else [])}
     print_head(facts, NOTES, shown | {"prime-graph"} if options.graph else shown)
+    for why in dict.fromkeys(options.missing.values()):
+        print(f"not measured: {', '.join(n for n, w in options.missing.items() if w == why)}: {why}", flush=True)
     everything: dict[str, Any] = {**facts, "settings": vars(options), "results": [], "kernels": []}
     for size, batch, channels in itertools.product(options.size, options.batch, options.channels):
         images = natural_images(batch, size, options.device, channels, getattr(torch, options.dtype))
@@ -373,10 +336,9 @@ def run(options: argparse.Namespace, official: torch.nn.Module | None) -> dict[s
 def main(argv: list[str] | None = None) -> int:
     """Measure, or read what was measured; draw it."""
     given = sys.argv[1:] if argv is None else argv
-    if any(argument.split("=")[0] == "--pipeline" for argument in given):
-        import pipeline
-
-        return pipeline.main(given)
+    for other in ("pipeline", "loader"):
+        if any(argument.split("=")[0] == f"--{other}" for argument in given):
+            return int(importlib.import_module(other).main(given))
     p = parser()
     options = p.parse_args(argv)
     check(p, options)

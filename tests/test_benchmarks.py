@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -14,22 +13,17 @@ from typing import Any
 import pytest
 import torch
 from conftest import CUDA, make_images
-from PIL import Image
 
 import prime_dali
 from prime_dali.data.formats import open_records
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
+import benchmarking
+from benchmarking import FOLDER, assert_rated
+
+script, run_here, photos = benchmarking.script, benchmarking.run_here, benchmarking.photos  # fixtures
 PNG = b"\x89PNG"
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Imports a benchmark by name."""
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module
 
 
 def run(name: str, *arguments: object) -> str:
@@ -38,23 +32,6 @@ def run(name: str, *arguments: object) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture
-def run_here(
-    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> Callable[..., str]:
-    """:func:`run` in this process, which has imported torch already."""
-
-    def called(name: str, *arguments: object) -> str:
-        monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # set back at the end, whatever a benchmark sets
-        capsys.readouterr()
-        status = script(name).main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        assert not status, printed.err
-        return printed.out
-
-    return called
 
 
 def pictures(folder: Path) -> list[str]:
@@ -66,7 +43,7 @@ def pictures(folder: Path) -> list[str]:
 
 def test_waiting_for_the_kernel_before_is_no_time_of_a_kernel(script: Callable[[str], ModuleType]) -> None:
     spans = [("b", 2.0, 7.0), ("a", 0.0, 4.0), ("a", 8.0, 9.0), ("c", 3.0, 3.5)]
-    assert script("throughput").alone(spans) == {"a": (2, 5.0), "b": (1, 3.0), "c": (1, 0.0)}
+    assert script("profiling").alone(spans) == {"a": (2, 5.0), "b": (1, 3.0), "c": (1, 0.0)}
 
 
 def test_throughput(device: str, tmp_path: Path) -> None:
@@ -156,23 +133,6 @@ def test_what_differs_is_counted(script: Callable[[str], ModuleType]) -> None:
 def test_the_page_shows_what_agreement_wrote(script: Callable[[str], ModuleType]) -> None:
     results = json.loads((FOLDER / "results/agreement.json").read_text())["results"]
     assert script("agreement").markdown(results) in (FOLDER.parent / "docs/METHOD.md").read_text()
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """A folder with one class of four photographs."""
-    (tmp_path / "photos" / "class").mkdir(parents=True)
-    for i, image in enumerate(make_images(4, 60, 50, torch.uint8)):
-        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / "photos" / "class" / f"{i}.jpg")
-    return tmp_path / "photos"
-
-
-def assert_rated(written: Path, names: list[str]) -> None:
-    rows = {row["name"]: row for row in json.loads(written.read_text())["results"]}
-    assert list(rows) == names
-    for row in rows.values():
-        assert row["error"] == ""
-        assert 0 < min(row["rates"]) <= row["median"] <= max(row["rates"])
 
 
 def test_pipelines(device: str, photos: Path, plugin: Path, run_here: Callable[..., str], tmp_path: Path) -> None:

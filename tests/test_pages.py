@@ -50,6 +50,37 @@ def test_an_unknown_block(pages: ModuleType) -> None:
         pages.filled("<!-- numbers: no-such -->\n<!-- end -->")
 
 
+def test_peers_come_from_a_file(pages: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ratios, what one draw serves, who failed and who was not installed; without a file no number."""
+    import result_files
+
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    monkeypatch.setattr(result_files, "RESULTS", tmp_path)
+    assert pages.peers() == "To compare on your GPU: `python benchmarks/throughput.py --device cuda --batch 256 --json h200_peers.json`."  # fmt: skip
+    assert not re.search(r"\d images", pages.loader())
+    facts = {"cpu": "a processor", "versions": "torch 9", "date": "2026-11-29T00", "command": "python b.py"}
+    rows = [
+        {"name": "prime", "median": 4000.0, "draws": "per image", "error": ""},
+        {"name": "copy", "median": 90000.0, "draws": "", "error": ""},
+        {"name": "trivial-batch", "median": 1000.0, "draws": "per batch", "error": ""},
+        {"name": "dali-rand", "median": None, "draws": "per image", "error": "RuntimeError: why"},
+    ]
+    missing = {"triton": "triton_augment is not installed: pip install triton-augment"}
+    content = {**facts, "gpu": "a card", "settings": {"missing": missing}, "results": rows}
+    (tmp_path / "h200_peers.json").write_text(json.dumps(content))
+    shown = pages.peers()
+    assert "| `prime` | per image | 4,000 | 1.00 |\n| `trivial-batch` | per batch | 1,000 | 4.00 |" in shown
+    assert "| `dali-rand` | per image | failed: RuntimeError: why | |" in shown
+    assert "Not measured: `triton` (triton_augment is not installed: pip install triton-augment)." in shown
+    assert "- `trivial-batch`: torchvision v2.TrivialAugmentWide on the whole batch" in shown
+    assert "copy`" not in shown
+    for name, rate in (("cpu_loader", 100.0), ("cpu_loader_decoded", 250.0)):
+        one = {**facts, "settings": {"workers": 16}, "results": [{"name": "prime", "median": rate}]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(one))
+    assert "| `prime` | 100 | 250 |" in pages.loader()
+    assert "16 workers" in pages.loader()
+
+
 def reported_lines(name: str) -> dict[str, list[str]]:
     """The cells of the tables of a report, by their first one."""
     text = (ROOT / "benchmarks" / "results" / f"{name}.md").read_text()
