@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _arguments
+from ._progress import plural
 from .config import MAX_COLOR_CUT, MAX_SPATIAL_CUT, PRIMITIVES
 
 IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
@@ -61,7 +62,7 @@ def table(plan: Any, limit: int) -> str:
                 lines.append(f"{place:<18}  {weight:>6.2f}  {text}")
                 place = ""
     if rows > limit:
-        lines.append(f"... and {rows - limit} more rows: describe(limit={rows}) shows all, describe(row) one")
+        lines.append(f"... and {plural(rows - limit, 'more row')}: describe(limit={rows}) shows all, describe(row) one")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from .. import _arguments
+from .._progress import plural
 
 LEAST = 1e-7  # mean probabilities are clamped to this minimum before the logarithm
 
@@ -44,7 +45,7 @@ def jsd_loss(
     _check_labels(logits, labels)
     if logits.dim() != 2 or logits.shape[0] != 3 * labels.shape[0]:
         raise ValueError(
-            f"logits: expected [{3 * labels.shape[0]}, C], three views of {labels.shape[0]} images, "
+            f"logits: expected [{3 * labels.shape[0]}, C], three views of {plural(labels.shape[0], 'image')}, "
             f"got {list(logits.shape)}"
         )
     weight = _arguments.amplitude("weight", weight)
