@@ -6,8 +6,10 @@ import difflib
 import math
 import operator
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+from ._progress import plural
 
 MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
 PIXEL_TOLERANCE = 1 / 512  # floats this far outside [0, 1] count as rounding; kPixelTolerance in csrc/core/image.h
@@ -151,6 +153,23 @@ def triple(argument: str, value: Any) -> tuple[float, float, float]:
     """``value`` as three finite floats, one per channel; TypeError or ValueError otherwise."""
     red, green, blue = per_channel(argument, value, 3)
     return red, green, blue
+
+
+def entry(argument: str, batch: Any, key: str | int | None, kind: str = "batch", hint: str = "") -> Any:
+    """The entry of a batch (a mapping, tuple or list) at a key or position, which ``argument`` is; ValueError, with
+    what the batch has, and ``hint``, if there is none."""
+    if isinstance(batch, (Mapping, tuple, list)):
+        try:
+            return batch[key]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError):
+            pass
+    if isinstance(batch, Mapping):
+        got = f"one with the keys {list(batch)}"
+    elif isinstance(batch, (tuple, list)):
+        got = f"one with {plural(len(batch), 'entry', 'entries')}"
+    else:
+        got = type(batch).__name__
+    raise ValueError(f"{argument}: expected a {kind} with the entry {key!r}, got {got}{hint}")
 
 
 def image_size(argument: str, size: Any) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import _extras
+from ._progress import plural
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +83,7 @@ def name(device: torch.device) -> str:
 
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu, {torch.get_num_threads()} threads"
+    return f"cpu, {plural(torch.get_num_threads(), 'thread')}"
 
 
 def dali_device(wish: str, plugin: Callable[[Finding], Finding], prime: bool = True) -> tuple[str, str]:
@@ -130,7 +131,7 @@ def _cpu() -> Finding:
     except ImportError as error:
         return Finding("CPU back end", False, str(error), "build the package again: pip install .")
     threads = len(os.sched_getaffinity(0))
-    detail = f"compiler {_arrays.compiler}, {threads} threads available"
+    detail = f"compiler {_arrays.compiler}, {plural(threads, 'thread')} available"
     if missing := _arrays.missing_instructions():
         return Finding("CPU back end", False, f"{detail}, but this processor lacks {missing}",
                        "build with PRIME_DALI_MARCH=native")  # fmt: skip

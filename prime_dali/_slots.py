@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _waves, random
+from ._progress import plural
 from .config import MAX_COLOR_CUT, MAX_SPATIAL_CUT, PRIMITIVES
 from .folding import folded_std
 
@@ -68,7 +69,7 @@ def table(plan: Any, limit: int) -> str:
                 place = ""
         lines += [f"{'':>18}  {'':>6}  {text}" for text in _describe_waves(plan, row)]
     if rows > limit:
-        lines.append(f"... and {rows - limit} more rows: describe(limit={rows}) shows all, describe(row) one")
+        lines.append(f"... and {plural(rows - limit, 'more row')}: describe(limit={rows}) shows all, describe(row) one")
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from . import _arguments, _counting, torch_ops
 from ._epochs import Epochs
+from ._progress import plural
 from .config import PrimeConfig, as_config
 
 
@@ -107,7 +108,9 @@ class PRIME(Epochs):
         elif not isinstance(index, torch.Tensor):
             raise TypeError(f"index: expected an int64 torch.Tensor, got {type(index).__name__}")
         elif index.dim() == 1 and index.shape[0] != batch.shape[0]:
-            raise ValueError(f"index: expected one number for each of {batch.shape[0]} images, got {index.shape[0]}")
+            raise ValueError(
+                f"index: expected one number for each of {plural(batch.shape[0], 'image')}, got {index.shape[0]}"
+            )
         elif index.device != images.device:
             raise ValueError(f"index: expected on {images.device} like images, got {index.device}")
         plan = torch_ops.sample(

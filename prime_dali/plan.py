@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _arrays, _memory, _slots, random
+from ._progress import plural
 from ._slots import COLOR, IDENTITY, NAMES, SPATIAL
 from .config import MAX_CHAINS, MAX_COLOR_CUT, MAX_DEPTH, MAX_FILTER_SIZE, MAX_SPATIAL_CUT, PlanShape, PrimeConfig
 
@@ -102,7 +103,8 @@ class Plan:
             raise TypeError(f"{wanted}, got {rows.dtype} {shape}; convert it to int32 first")
         if len(shape) != 2 or shape[1] != words or shape[0] % self.views:
             waves = " and waves" if self.waves else ""
-            raise ValueError(f"{wanted} for {self.chains} chains of depth {self.depth}{waves}, got int32 {shape}")
+            shaped = f"{plural(self.chains, 'chain')} of depth {self.depth}{waves}"
+            raise ValueError(f"{wanted} for {shaped}, got int32 {shape}")
 
     def validate(self) -> None:
         """Raise an error unless every row is valid. A plan on a GPU is copied to the host first, which synchronizes.
@@ -174,7 +176,7 @@ class Plan:
                     plan.primitive[r, i, j], plan.strength[r, i, j], plan.first[r, i, j], plan.last[r, i, j] = drawn
         given = [[0.0] + [1.0 / chains] * chains] * len(slots) if weights is None else weights
         if len(given) != len(slots):
-            raise ValueError(f"weights: expected those of {len(slots)} images, got {len(given)}")
+            raise ValueError(f"weights: expected those of {plural(len(slots), 'image')}, got {len(given)}")
         for r, numbers in enumerate(given):
             if len(numbers) != chains + 1:
                 raise ValueError(f"weights[{r}]: expected {chains + 1} numbers, got {len(numbers)}")
@@ -199,12 +201,12 @@ class Plan:
         """:meth:`check`, and ValueError unless it was drawn for such images, or clips, and so many."""
         self.check()
         if channels != self.channels:
-            drawn = f"plan: drawn for images of {self.channels} channels, got {channels}"
+            drawn = f"plan: drawn for images of {plural(self.channels, 'channel')}, got {channels}"
             raise ValueError(f"{drawn}; sample it with channels={channels}")
         if size != self.size:
             raise ValueError(f"plan: drawn for images of {self.size[0]} x {self.size[1]}, got {size[0]} x {size[1]}")
         if self.batch != batch:
-            raise ValueError(f"plan: drawn for {self.batch} images, got {batch}")
+            raise ValueError(f"plan: drawn for {plural(self.batch, 'image')}, got {batch}")
 
     @property
     def batch(self) -> int:

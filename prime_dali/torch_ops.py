@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from . import _arguments, _arrays, _memory, _native
+from ._progress import plural
 from .config import Distributions, PlanShape, PrimeConfig
 from .plan import Plan, row_words
 
@@ -282,7 +283,8 @@ def apply_batch(
         if "prime_dali: out of memory" not in str(error):
             raise
         raise torch.OutOfMemoryError(
-            f"prime_dali: out of memory for {plan.rows.shape[0]} images on {batch.device}; use smaller batches"
+            f"prime_dali: out of memory for {plural(plan.rows.shape[0], 'image')} on {batch.device}; "
+            "use smaller batches"
         ) from None
     return out.unflatten(0, clips) if clips else out
 

@@ -208,7 +208,7 @@ CASES = {
     "slot band": (lambda: Plan.build([[[("color", 1.0, 5, 4)]]], size=SIZE), ValueError, "first frequency: expected 1 to 4, got 5"),
     "build filter": (lambda: Plan.build([[[]]], size=SIZE, filter_size=2), ValueError, "filter_size: expected an odd number, got 2"),
     "build weights": (lambda: Plan.build([[[]]], size=SIZE, weights=[[1.0]]), ValueError, "weights[0]: expected 2 numbers, got 1"),
-    "build weights count": (lambda: Plan.build([[[]]], size=SIZE, weights=[[0, 1]] * 2), ValueError, "weights: expected those of 1 images, got 2"),
+    "build weights count": (lambda: Plan.build([[[]]], size=SIZE, weights=[[0, 1]] * 2), ValueError, "weights: expected those of 1 image, got 2"),
     "build weight nan": (lambda: Plan.build([[[]]], size=SIZE, weights=[[float("nan"), 1]]), ValueError, "weights[0]: expected a finite number >= 0, got nan"),
     "build weight negative": (lambda: Plan.build([[[]]], size=SIZE, weights=[[2, -1]]), ValueError, "weights[0]: expected 0 to 1.00195, got 2"),
     "build weight below 0": (lambda: Plan.build([[[]]], size=SIZE, weights=[[1, -0.1]]), ValueError, "weights[0]: expected a finite number >= 0, got -0.1"),

@@ -289,7 +289,7 @@ def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
     assert cli.main(["train", *words, "--epochs", "2", "--limit-steps", "4"]) == 0
     said = capsys.readouterr().out
     for line in (r"data     cifar10 in .*, 10 classes", r"images   32 x 32, 4 steps of 20 per epoch, 2 epochs",
-                 r"network  shufflenet_v2_x0_5, stem imagenet, [\d,]+ parameters", r"device   cpu, 1 threads, float32, not compiled",
+                 r"network  shufflenet_v2_x0_5, stem imagenet, [\d,]+ parameters", r"device   cpu, 1 thread, float32, not compiled",
                  r"done: 8 steps, .* % of the validation images correct; .*last\.pt"):  # fmt: skip
         assert re.search(f"^{line}$", said, re.M), line
     epochs = re.findall(r"correct; ([\d.]+) s per epoch", said)

@@ -15,7 +15,7 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
 
-import sharding
+import converting
 from evaluating import CPU, STATISTICS, WNIDS, Gray, classifier, save_imagenet_c, save_picture
 from test_shards import Command, command
 from training import cifar, settings
@@ -51,7 +51,7 @@ def write_labels(folder: Path, field: str, places: list[int], values: list[int])
             (f"{number}.cls", b"0"),
         ]
     (folder / "a.png").unlink()
-    return sharding.members(folder / "0.tar", *members)
+    return converting.members(folder / "0.tar", *members)
 
 
 def evaluated(arguments: list[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -116,9 +116,9 @@ def test_a_benchmark_of_corruptions_in_shards(tmp_path: Path) -> None:
     before = benchmarks.imagenet_corrupted(folder, WNIDS)
     parts = {part: list(before.read(*part).batches(8, CPU)) for part in before.parts()}
     scores = evaluate.run(classifier(4, 224), {"imagenet-c": before}, device=CPU)
-    for severity, kind in enumerate(sharding.FORMATS, 1):
-        sharding.to_shards(kind, folder / "snow" / str(severity))
-    sharding.to_shards("webdataset", folder / "fog" / "5")
+    for severity, kind in enumerate(converting.FORMATS, 1):
+        converting.to_shards(kind, folder / "snow" / str(severity))
+    converting.to_shards("webdataset", folder / "fog" / "5")
     what = benchmarks.imagenet_corrupted(folder, WNIDS)
     assert (what.parts(), what.lacking) == (before.parts(), before.lacking)
     for part, expected in parts.items():
@@ -130,7 +130,7 @@ def test_a_benchmark_of_corruptions_in_shards(tmp_path: Path) -> None:
     lacking = benchmarks.imagenet_corrupted(folder, WNIDS[1::2]).lacking
     assert lacking == (f"1 of 2 classes ({WNIDS[1]}) in {folder}/fog/5",)
     shutil.rmtree(folder / "fog")
-    with pytest.raises(ValueError, match=r"snow/1: expected the network's 1 classes .*, got 1 others"):
+    with pytest.raises(ValueError, match=r"snow/1: expected the network's 1 class .*, got 1 other"):
         benchmarks.imagenet_corrupted(folder, WNIDS[1:2])
 
 
@@ -138,13 +138,13 @@ def test_3dcc_and_other_sets_in_shards(tmp_path: Path) -> None:
     for severity in names.SEVERITIES:
         for name in ("a.png", "b.png"):
             save_picture(tmp_path / "3d" / "flash" / str(severity) / WNIDS[1] / name, 20)
-    sharding.to_shards("tfrecord", tmp_path / "3d" / "flash" / "2")
+    converting.to_shards("tfrecord", tmp_path / "3d" / "flash" / "2")
     what = benchmarks.imagenet_3dcc(tmp_path / "3d", WNIDS)
     assert evaluate.run(classifier(4, 224), {"3d": what}, device=CPU)["3d"]["flash"][2].correct == 2
 
     for place, seen in ((1, 2), (3, 3)):
         save_picture(tmp_path / "set" / WNIDS[place] / "a.png", 20 * seen - 1)
-    sharding.to_shards("webdataset", tmp_path / "set")
+    converting.to_shards("webdataset", tmp_path / "set")
     masked = imagenet_sets.pictures("imagenet-a", tmp_path / "set", Classes(WNIDS))
     assert (masked.masked, masked.lacking) == (True, ())
     assert evaluate.count(Gray(4), masked, STATISTICS, CPU, 2).correct == 2
@@ -157,7 +157,7 @@ def test_numbers_as_labels(tmp_path: Path) -> None:
     """Of ImageNetV2 they are those of the sorted classes; of sets of 200 classes nobody knows among which they are."""
     save_picture(tmp_path / "a.png", 0)
     image = (tmp_path / "a.png").read_bytes()
-    sharding.labeled(tmp_path / "v2.tar", image, *(("cls", str(number).encode()) for number in (2, 10, 999)))
+    converting.labeled(tmp_path / "v2.tar", image, *(("cls", str(number).encode()) for number in (2, 10, 999)))
     thousand = tuple(f"n{number:08}" for number in range(1000))
     found = imagenet_sets.pictures("imagenet-v2", tmp_path / "v2.tar", Classes(thousand[::-1]))
     assert found.labels.tolist() == [997, 989, 0]
@@ -172,10 +172,10 @@ def test_numbers_as_labels(tmp_path: Path) -> None:
 
 def test_a_benchmark_made_from_shards(tmp_path: Path, command: Command) -> None:
     """The same pixels, in class folders, as from class folders of the same images."""
-    samples = [*sharding.samples(6), (b"damaged", "c", "png")]
-    sharding.write_folder(tmp_path / "folder", samples)
+    samples = [*converting.samples(6), (b"damaged", "c", "png")]
+    converting.write_folder(tmp_path / "folder", samples)
     for kind in ("webdataset", "parquet"):
-        sharding.write(kind, tmp_path / kind, "val", samples)
+        converting.write(kind, tmp_path / kind, "val", samples)
     words = ["--only", "contrast", "--severities", "2", "--on-error", "skip"]
     places = {"folder": "folder", "webdataset": "webdataset/photos-val-*.tar", "parquet": "parquet/data"}
     for kind, place in places.items():
@@ -193,14 +193,14 @@ def test_a_benchmark_made_from_shards(tmp_path: Path, command: Command) -> None:
 
 
 def test_labels_of_what_a_benchmark_is_made_from(tmp_path: Path) -> None:
-    image = sharding.samples(1)[0][0]
-    sharding.labeled(tmp_path / "a.tar", image, ("json", b'{"wnid": "cat", "label": 3}'))
+    image = converting.samples(1)[0][0]
+    converting.labeled(tmp_path / "a.tar", image, ("json", b'{"wnid": "cat", "label": 3}'))
     assert open_photographs(tmp_path / "a.tar", "wnid").names == (Path("cat/00000000.JPEG"),)
     assert open_photographs(tmp_path / "a.tar").names == (Path("3/00000000.JPEG"),)
     for name in ("../x", ".hidden", "a/b"):
-        sharding.labeled(tmp_path / "a.tar", image, ("cls", name.encode()))
+        converting.labeled(tmp_path / "a.tar", image, ("cls", name.encode()))
         with pytest.raises(ShardError, match="expected names of classes that can name folders, got"):
             open_photographs(tmp_path / "a.tar")
-    sharding.write_folder(tmp_path / "folder", sharding.samples(3))
+    converting.write_folder(tmp_path / "folder", converting.samples(3))
     with pytest.raises(ValueError, match="label: expected none for the class folders"):
         open_photographs(tmp_path / "folder", "wnid")

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from .. import _progress
 from .._files import create, held, naming, sync, sync_file_system
+from .._progress import plural
 from .._states import Kind
 from ..config import with_new_names
-from . import job_shards as shards
+from . import partition
 from .folders import shown
-from .job_shards import Shard
+from .partition import Shard
 from .pictures import PhotoError
 from .records import Records
 
@@ -64,16 +65,16 @@ def destination(folder: Path, manifest: dict[str, Any], command: str, shard: Sha
     work = Work()
     with contextlib.ExitStack() as stack:
         stack.enter_context(held(folder, shared=shard is not None))
-        others = shards.found(folder)
+        others = partition.found(folder)
         if shard is None and others:
             raise ValueError(
                 f"{folder}: has shards of {others[0].count}; run the others with --shard and then --join, or remove "
-                f"{shards.FOLDER} to finish without them"
+                f"{partition.FOLDER} to finish without them"
             )
         joined = (folder / MANIFEST).exists() and not others
         _label(folder, manifest, command)
         if shard is not None:
-            stack.enter_context(shards.held(folder, shard))
+            stack.enter_context(partition.held(folder, shard))
         shutil.rmtree(unfinished(folder, shard), ignore_errors=True)  # of a run that was killed
         try:
             yield work
@@ -83,7 +84,7 @@ def destination(folder: Path, manifest: dict[str, Any], command: str, shard: Sha
         finally:
             shutil.rmtree(unfinished(folder, shard), ignore_errors=True)
         if shard is not None and joined and not work.made and not work.skipped:  # nothing to join
-            shards.remove(folder, shard)
+            partition.remove(folder, shard)
         elif shard is not None:
             shard.finish(folder, work.skipped)
 
@@ -108,12 +109,12 @@ def joining(folder: Path, manifest: dict[str, Any], command: str) -> Iterator[li
             f"{folder}: expected what shards of prime-dali {command} have made, found no {MANIFEST}; run every shard "
             "first, --shard 0/N and so on"
         )
-    with held(folder), shards.joining(folder) as all_shards:
+    with held(folder), partition.joining(folder) as all_shards:
         _label(folder, manifest, command)
         try:
             yield all_shards
             sync_file_system(folder)
-            shards.remove(folder)
+            partition.remove(folder)
         finally:
             shutil.rmtree(unfinished(folder), ignore_errors=True)
 
@@ -136,7 +137,7 @@ def check_joined(
     """
     left_out = {name for shard in all_shards for name in shard.skipped(folder)}
     skipped = [number for number in incomplete if str(names[number]) in left_out]
-    shards.check_none_missing(folder, all_shards, len(names), sorted(set(incomplete) - set(skipped)))
+    partition.check_none_missing(folder, all_shards, len(names), sorted(set(incomplete) - set(skipped)))
     if skipped and on_error == "fail":
         raise PhotoError(
             f"{shown(names[skipped[0]])}: expected no picture that a shard has skipped, got {len(skipped)}; "
@@ -200,7 +201,7 @@ def tell_skipped(skipped: int, total: int) -> None:
         PhotoError: All were skipped.
     """
     if skipped:
-        print(f"skipped {skipped} of {total} files")
+        print(f"skipped {skipped:,} of {plural(total, 'file')}")
     if skipped == total:
         raise PhotoError("no readable picture is left")
 
@@ -209,7 +210,7 @@ def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
     """Write the manifest, or check that the existing one is the same."""
     manifest = json.loads(json.dumps(manifest))
     # In this order, as another shard writes the manifest before any other file.
-    foreign = any(not entry.name.startswith((UNFINISHED, shards.FOLDER)) for entry in folder.iterdir())
+    foreign = any(not entry.name.startswith((UNFINISHED, partition.FOLDER)) for entry in folder.iterdir())
     if not (folder / MANIFEST).exists():
         if foreign:
             raise ValueError(f"{folder}: expected a new or empty folder, or one with a {MANIFEST}")
@@ -291,7 +292,7 @@ class Bar:
 
     def __enter__(self) -> _progress.Progress:
         there = f" ({self._before:,} of them are there)" if self._before else ""
-        print(_progress.facts({**self._facts, "to do": f"{self.bar.total:,} images{there}"}), flush=True)
+        print(_progress.facts({**self._facts, "to do": f"{plural(self.bar.total, 'image')}{there}"}), flush=True)
         return self.bar.__enter__()
 
     def __exit__(self, kind: Any, *error: Any) -> None:
@@ -299,6 +300,6 @@ class Bar:
         made, seconds = self.bar.done - self._before, time.monotonic() - self._start
         if kind is None:
             rate = f" in {_progress.clock(seconds)}, {_progress.speed(made, seconds, 'image')}" if made else ""
-            print(f"{self.bar.name}: {made:,} images done{rate}", flush=True)
+            print(f"{self.bar.name}: {plural(made, 'image')} done{rate}", flush=True)
         else:
-            print(f"{self.bar.name}: stopped after {made:,} images; the same command resumes", flush=True)
+            print(f"{self.bar.name}: stopped after {plural(made, 'image')}; the same command resumes", flush=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import io
 import os
 import re
@@ -21,7 +20,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _files
 from .._files import Report
+from .._progress import plural
 from .folders import shown
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
                 raise
             report(f"skipped {error}")
     if len(good) < len(paths):
-        report(f"skipped {len(paths) - len(good)} of {len(paths)} files")
+        report(f"skipped {len(paths) - len(good)} of {plural(len(paths), 'file')}")
     if not good:
         raise PhotoError("no readable photographs are left")
     return good
@@ -177,11 +178,8 @@ def sha256(path: Path) -> str:
     Raises:
         PhotoError: It cannot be read, or is no file.
     """
-    digest = hashlib.sha256()
-    with reading(path), path.open("rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
+    with reading(path):
+        return _files.sha256(path)
 
 
 # What the first bytes of a file say.

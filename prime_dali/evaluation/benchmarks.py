@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import _arguments, _extras
+from .._progress import plural
 from .._states import Kind, read_array
 from ..data import cifar
 from ..data.folders import classes as class_folders
@@ -298,7 +299,7 @@ def _in_severities(
     lacking: tuple[str, ...] = ()
     if incomplete:
         part, absent = next(iter(incomplete.items()))
-        more = f", and some in {len(incomplete) - 1} other folders" if len(incomplete) > 1 else ""
+        more = f", and some in {plural(len(incomplete) - 1, 'other folder')}" if len(incomplete) > 1 else ""
         lacking += (f"{absent} in {part}{more}",)
     return Corrupted(folder, counted, extra, frozenset(available), read, made, lacking)
 
@@ -353,9 +354,10 @@ def _places(folder: Path, found: Sequence[str], classes: Sequence[str], subset: 
     place = {name: label for label, name in enumerate(classes)}
     unknown = [name for name in found if name not in place]
     if unknown and (not subset or len(unknown) == len(found)):
+        wanted = f"{plural(len(classes), 'class', 'classes')} ({classes[0]} to {classes[-1]})"
         raise ValueError(
-            f"{folder}: expected the network's {len(classes)} classes ({classes[0]} to {classes[-1]}), "
-            f"got {len(unknown)} others: {', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}"
+            f"{folder}: expected the network's {wanted}, got {plural(len(unknown), 'other')}: "
+            f"{', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}"
         )
     return {name: place[name] for name in found if name in place}
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _command, _workers
-from ..data import job_shards as shards
-from ..data import jobs
+from .._progress import plural
+from ..data import jobs, partition
 from ..data.cifar import SIDE, Cifar, read_cifar
 from ..data.folders import shown
-from ..data.job_shards import Shard
+from ..data.partition import Shard
 from ..data.pictures import PhotoError, decoded, naming_errors, open_picture
 from . import corruptions, distortions
 from .names import SEVERITIES
@@ -80,12 +80,9 @@ def parser() -> _command.Parser:
     out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as published, CLASS/PHOTO folders, or shards")
     out.add_argument("destination", type=Path, metavar="DST", help="the folder to write, or to resume")
     out.add_argument(
-        "--benchmark",
-        dest="which",
-        choices=("c", "c-bar"),
-        default="c",
+        "--benchmark", dest="which", choices=("c", "c-bar"), default="c",
         help="c: the fifteen corruptions (default); c-bar: ten others",
-    )
+    )  # fmt: skip
     out.add_argument("--only", dest="names", nargs="+", default=(), metavar="NAME", help="make only these corruptions")
     out.add_argument(
         "--extra", action="store_true", help="also make the extra corruptions of c, which no mean includes"
@@ -103,7 +100,7 @@ def parser() -> _command.Parser:
         "--on-error", choices=("fail", "skip"), default="fail",
         help="skip: log and leave out unreadable photographs of ImageNet (default: fail)",
     )  # fmt: skip
-    shards.add_options(out)
+    partition.add_options(out)
     return out
 
 
@@ -190,7 +187,7 @@ def _cifar(settings: Settings) -> None:
     with jobs.destination(folder, manifest, "corrupt", shard) as work:
         if shard is None:
             _write_labels(settings, data.labels)
-        blocks = shards.chosen(shard, _blocks(settings, data))
+        blocks = partition.chosen(shard, _blocks(settings, data))
         count = sum(size for _, _, size in blocks)
         own = Path() if shard is None else shard.folder(Path())
         names = [
@@ -219,14 +216,14 @@ def _join_cifar(settings: Settings) -> None:
     folder, blocks = settings.destination, _blocks(settings, data)
     with jobs.joining(folder, manifest, "corrupt") as all_shards:
         names = [f"{name}.npy" for name in settings.names if not (folder / f"{name}.npy").exists()]
-        shards.check_parts(folder, all_shards, dict.fromkeys(names, len(blocks)))
+        partition.check_parts(folder, all_shards, dict.fromkeys(names, len(blocks)))
         _write_labels(settings, data.labels)
         for name in names:
             parts = [shard.folder(folder) / name for shard in all_shards]
-            pixels = b"".join(shards.woven(parts, [size * SIDE * SIDE * 3 for _, _, size in blocks]))
+            pixels = b"".join(partition.woven(parts, [size * SIDE * SIDE * 3 for _, _, size in blocks]))
             with jobs.finishing(folder, Path(name)) as temporary:
                 np.save(temporary, np.frombuffer(pixels, np.uint8).reshape(-1, SIDE, SIDE, 3))
-    print(f"joined {len(all_shards)} shards: {len(settings.names)} corruptions of {len(data.images):,} images")
+    _tell_joined(settings, all_shards, len(data.images))
 
 
 def _read_cifar(settings: Settings) -> tuple[Cifar, dict[str, Any]]:
@@ -259,17 +256,17 @@ def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.u
 
 def _imagenet(settings: Settings) -> None:
     photos, manifest = _read_photographs(settings)
-    folder, shard, own = settings.destination, settings.shard, shards.chosen(settings.shard, range(len(photos)))
+    folder, shard, own = settings.destination, settings.shard, partition.chosen(settings.shard, range(len(photos)))
     with (
         jobs.destination(folder, manifest, "corrupt", shard) as work,
         _pool(settings, len(own), (settings, photos)) as pool,
         _bar(settings, len(own)) as bar,
     ):
         for number, (made, error) in zip(own, pool.map(_imagenet_photo, own, chunksize=4), strict=True):
-            bar.update()
             work.made += made
             if error and settings.on_error == "fail":
                 raise PhotoError(error)
+            bar.update()
             if error:
                 work.skipped.append(str(photos.names[number]))
                 bar.write(f"skipped {error}")
@@ -287,7 +284,7 @@ def _join_imagenet(settings: Settings) -> None:
             if any(path.name not in listed(folder / path.parent) for path in _paths(settings, photos, number).values())
         ]
         jobs.check_joined(folder, them, photos.names, incomplete, settings.on_error)
-    print(f"joined {len(them)} shards: {len(settings.names)} corruptions of {len(photos) - len(incomplete):,} images")
+    _tell_joined(settings, them, len(photos) - len(incomplete))
 
 
 def _read_photographs(settings: Settings) -> tuple[Photographs, dict[str, Any]]:
@@ -372,6 +369,11 @@ def _manifest(settings: Settings, source: dict[str, Any], **more: Any) -> dict[s
     }
 
 
+def _tell_joined(settings: Settings, joined: Sequence[Shard], images: int) -> None:
+    made = f"{plural(len(settings.names), 'corruption')} of {plural(images, 'image')}"
+    print(f"joined {plural(len(joined), 'shard')}: {made}")
+
+
 _shared: Any = None  # in a worker: all images, or the settings and the photographs
 
 
@@ -391,6 +393,6 @@ def _bar(settings: Settings, images: int) -> jobs.Bar:
     severities = " ".join(map(str, settings.severities))
     return jobs.Bar(
         images, BENCHMARKS[settings.data, settings.which], data=shown(settings.source),
-        corruptions=f"{len(settings.names)}, at severities {severities}", device=f"cpu, {settings.workers} workers",
-        **shards.facts(settings.shard), out=shown(settings.destination),
+        corruptions=f"{len(settings.names)}, at severities {severities}", out=shown(settings.destination),
+        device=f"cpu, {plural(settings.workers, 'worker')}", **partition.facts(settings.shard),
     )  # fmt: skip

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .. import _arguments, _command, _devices, _progress
-from ..data import cifar
-from ..data import job_shards as shards
+from .._progress import plural
+from ..data import cifar, partition
 from ..models import networks
 from . import (
     adaptation,
@@ -196,7 +196,7 @@ def parser() -> _command.Parser:
         "numbers, or dali, on the GPU, with slightly different pixels; default: pillow")  # fmt: skip
     add("--out", type=Path, metavar="DIR", help="folder for results.json, results.csv, results.md and plots; for "
         "the counts of shards")  # fmt: skip
-    shards.add_options(parser)
+    partition.add_options(parser)
     return parser
 
 
@@ -258,8 +258,8 @@ def _about(options: argparse.Namespace, classifier: networks.Classifier, device:
     sets = ", ".join(f"{name} ({folder})" for name, folder in _folders(options).items())
     return _progress.facts({
         "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes",
-        "network": f"{classifier.name} from {classifier.source}, {parameters:,} parameters",
-        "device": f"{_devices.name(device)}, {options.workers} workers", **shards.facts(options.shard),
+        "network": f"{classifier.name} from {classifier.source}, {plural(parameters, 'parameter')}",
+        "device": f"{_devices.name(device)}, {plural(options.workers, 'worker')}", **partition.facts(options.shard),
         "out": options.out or "",
     })  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .. import _extras
+from .. import _arguments, _extras
 from .._counting import numbers, rank_and_ranks
 from ..module import PRIME
 from ..training.losses import jsd_loss
@@ -21,6 +21,8 @@ except ImportError as error:
     raise _extras.needed("prime_dali.integrations.huggingface", "huggingface", error) from error
 
 __all__ = ["PRIMETrainer"]
+
+_REMOVED = "; Trainer removes columns that the model does not take, unless remove_unused_columns=False"
 
 
 class PRIMETrainer(Trainer):
@@ -73,8 +75,11 @@ class PRIMETrainer(Trainer):
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *arguments: Any, **keywords: Any) -> Any:
         """One batch, augmented; the arguments are those of ``Trainer.training_step``."""
         inputs = self._prepare_inputs(inputs)
-        images = self._entry(inputs, self.image_key, "image_key")
-        index = self._places(images) if self.index_key is None else self._entry(inputs, self.index_key, "index_key")
+        images = _arguments.entry("image_key", inputs, self.image_key, hint=_REMOVED)
+        if self.index_key is None:
+            index = self._places(images)
+        else:
+            index = _arguments.entry("index_key", inputs, self.index_key, hint=_REMOVED)
         out = self.augment(images, index, int(self.state.epoch or 0))
         inputs = {**self._for_model(inputs), self.image_key: out}
         return super().training_step(model, inputs, *arguments, **keywords)
@@ -94,16 +99,6 @@ class PRIMETrainer(Trainer):
         # A batch may be smaller than others, the last of an epoch for one, but not larger.
         first = (self.state.global_step * self.args.gradient_accumulation_steps + batch) * self._train_batch_size
         return numbers(first, images.shape[0], *rank_and_ranks(), images.device)
-
-    @staticmethod
-    def _entry(inputs: dict[str, Any], key: str, argument: str) -> torch.Tensor:
-        if key not in inputs:
-            raise ValueError(
-                f"{argument}: expected a batch with the entry {key!r}, got one with {list(inputs)}; Trainer removes "
-                "columns that the model does not take, unless remove_unused_columns=False"
-            )
-        value: torch.Tensor = inputs[key]
-        return value
 
 
 def _jsd(outputs: Any, labels: torch.Tensor | None, num_items_in_batch: Any = None) -> torch.Tensor:

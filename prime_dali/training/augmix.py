@@ -15,6 +15,7 @@ from torch.nn.functional import grid_sample
 
 from .. import _arguments, torch_ops
 from .._epochs import Epochs
+from .._progress import plural
 from ..config import PrimeConfig
 
 OPERATIONS = (
@@ -176,7 +177,9 @@ class AugMix(Epochs):
             if tensor.device != images.device:
                 raise ValueError(f"{argument}: expected on {images.device} like images, got {tensor.device}")
         if index.dim() == 1 and index.shape[0] != images.shape[0]:
-            raise ValueError(f"index: expected one number for each of {images.shape[0]} images, got {index.shape[0]}")
+            raise ValueError(
+                f"index: expected one number for each of {plural(images.shape[0], 'image')}, got {index.shape[0]}"
+            )
         if flip is not None and (flip.dtype != torch.bool or flip.shape != images.shape[:1]):
             raise TypeError(f"flip: expected bool [{images.shape[0]}], got {flip.dtype} {list(flip.shape)}")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from .. import _arguments
+from .._progress import plural
 from ..config import PrimeConfig, preset
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 from .recipes import RECIPES
@@ -211,7 +212,7 @@ class TrainConfig:
         share = self.batch // world
         if share % self.accumulate:
             raise ValueError(
-                f"accumulate: expected a divisor of the {share} images of each process, got {self.accumulate}"
+                f"accumulate: expected a divisor of the {plural(share, 'image')} of each process, got {self.accumulate}"
             )
         if self.mixes and share < 2:
             raise ValueError("batch: expected two images or more per process with mixup or CutMix, got 1")

@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from .. import _arguments
+from .._progress import plural
 
 LEAST = 1e-7  # mean probabilities are clamped to this minimum before the logarithm
 
@@ -46,7 +47,7 @@ def jsd_loss(
     count = labels.shape[0]
     if logits.dim() != 2 or logits.shape[0] not in (2 * count, 3 * count):
         raise ValueError(
-            f"logits: expected [{3 * count}, C] or [{2 * count}, C], three or two views of {count} images, "
+            f"logits: expected [{3 * count}, C] or [{2 * count}, C], three or two views of {plural(count, 'image')}, "
             f"got {list(logits.shape)}"
         )
     weight = _arguments.amplitude("weight", weight)
