@@ -69,8 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     grid_file.add_options(parser)
     about = "options of prime-dali evaluate, such as cifar-c=DIR; default of clean: the test set of data"
     add("--evaluate", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
+    default = f"; default: {' '.join(map(str, analysis.seeds))}" if analysis.seeds else ""
     add("--seeds", nargs="+", type=int, metavar="S", help="repeat every run with each seed; the table has means "
-        "and standard deviations")  # fmt: skip
+        f"and standard deviations{default}")  # fmt: skip
     add("--jobs", type=int, default=1, metavar="N", help="number of simultaneous runs; small networks share a GPU well")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", nargs="+", metavar="NAME", help="run only these")
