@@ -160,7 +160,7 @@ def test_waves() -> None:
     assert [run.name for run in runs[:3]] == ["standard", "waves-alone=8", "waves-alone=0.5"]
     assert runs[5] == Run("waves-prime=0.5", {"wave_strength": 0.5}, x=0.5)
     alone = TrainConfig(data="d", out="o", **runs[1].settings)
-    assert alone.prime() == preset("cifar").replace(primitives=(), wave_strength=8.0)
+    assert alone.prime(0) == preset("cifar").replace(primitives=(), wave_strength=8.0)
     for wanted, message in (
         ([], "strengths: expected a list"),
         ([0, 1], "expected different numbers > 0"),
