@@ -197,15 +197,15 @@ def gpu_number(argument: str, device: Any) -> int:
     return -1 if device is None else integer(argument, device, 0, 1023)
 
 
-# The argument ``view`` of sample() for 1 view, and for the 3 of the Jensen-Shannon loss.
-TRAINING_VIEWS: dict[int, Any] = {1: 0, 3: (CLEAN, 0, 1)}
+# The argument ``view`` of sample() for 1 view, and for the 2 or 3 of the Jensen-Shannon loss.
+TRAINING_VIEWS: dict[int, Any] = {1: 0, 2: (CLEAN, 0), 3: (CLEAN, 0, 1)}
 
 
 def training_views(views: Any) -> int:
-    """``views`` as an int if it is 1 or 3; ValueError otherwise."""
+    """``views`` as an int if it is 1, 2 or 3; ValueError otherwise."""
     number = _index(views)
     if number not in TRAINING_VIEWS:
-        raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
+        raise ValueError(f"views: expected 1, 2 (clean, augmented) or 3 (clean, augmented, augmented), got {views!r}")
     return int(number)
 
 

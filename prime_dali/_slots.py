@@ -102,10 +102,11 @@ def _describe_waves(plan: Any, row: int) -> list[str]:
 
 def coefficients(slot: Any, plan: Any) -> NDArray[np.float64]:
     """The random numbers of a slot of a NumPy plan: :attr:`prime_dali.plan.Slot.coefficients`."""
-    stream = plan.stream[slot.row].view(np.uint32)
+    own = plan.stream[slot.row].view(np.uint32), slot.chain, slot.slot
+    stream, chain, j = random.field_place(slot.first if slot.primitive == "spatial" else 0, *own)
 
     def normals(count: int, base: int, purpose: str, channel: int = 0) -> NDArray[np.float64]:
-        return random.normals(stream, count, base, slot.chain, slot.slot, purpose, channel)
+        return random.normals(stream, count, base, chain, j, purpose, channel)
 
     height, width = plan.size
     if slot.primitive == "spectral":

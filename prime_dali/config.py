@@ -13,6 +13,7 @@ PRIMITIVES = ("spectral", "spatial", "color", "noise")
 MIXINGS = ("paper", "official", "none")
 SPATIAL_DISTRIBUTIONS = ("uniform", "arcsine")
 BLENDS = ("dirichlet", "beta", "none")
+DRAWS = ("image", "batch")
 MAX_SPATIAL_CUT = 4094
 MAX_COLOR_CUT = 1024
 MAX_FILTER_SIZE = 31
@@ -45,6 +46,7 @@ class Distributions(NamedTuple):
     random_depth: float
     blend: float
     arcsine: float
+    batch_draws: float
     alpha: float
     spectral_std_max: float
     spatial_cut: float
@@ -109,6 +111,12 @@ class PrimeConfig:
             the choices of a slot; depth U{1..m}; the distribution of ``q`` for cutoff and temperature, ``"uniform"`` or
             ``"arcsine"`` (Beta(1/2, 1/2)); the weights, ``"dirichlet"``, ``"beta"`` or ``"none"``. None: as implied by
             ``mixing``.
+        draws: ``"image"``: everything is drawn anew for every image, chain and slot, so an image depends on the seed,
+            its index and the epoch alone. ``"batch"``: as in the published code, the images of a batch, that is of one
+            call, share all that a primitive draws but the filter's taps and the coefficients of color maps and noise:
+            strength, cutoff frequencies, band and displacement fields are drawn once for a primitive and slot, for all
+            images and chains (each view apart). The key of these draws is the batch's first image. So an image depends
+            on the batch that it is in, also on how many processes share the images, and is not the same alone.
 
     Raises:
         TypeError, ValueError: A field has the wrong type or is out of range; the message names it.
@@ -143,6 +151,7 @@ class PrimeConfig:
     random_depth: bool | None = None
     spatial_distribution: Literal["uniform", "arcsine"] | None = None
     blend: Literal["dirichlet", "beta", "none"] | None = None
+    draws: Literal["image", "batch"] = "image"
 
     def __new__(cls, *_: Any, **given: Any) -> PrimeConfig:
         _refuse_old_names(given)
@@ -162,6 +171,7 @@ class PrimeConfig:
             raise ValueError(f"primitives: expected each name once, got {self.primitives!r}")
         object.__setattr__(self, "primitives", tuple(p for p in PRIMITIVES if p in self.primitives))
         _arguments.one_of("mixing", self.mixing, MIXINGS)
+        _arguments.one_of("draws", self.draws, DRAWS)
         if self.spatial_distribution is not None:
             _arguments.one_of("spatial_distribution", self.spatial_distribution, SPATIAL_DISTRIBUTIONS)
         if self.blend is not None:
@@ -249,7 +259,8 @@ class PrimeConfig:
             height=0.0, width=0.0, chains=float(self.chains), depth=float(self.depth),
             **{name: float(name in self.primitives) for name in PRIMITIVES},
             identity=float(identity), random_depth=float(random_depth), blend=float(BLENDS.index(blend)),
-            arcsine=float(spatial_distribution == "arcsine"), alpha=self.alpha, spectral_std_max=self.spectral_std_max,
+            arcsine=float(spatial_distribution == "arcsine"), batch_draws=float(self.draws == "batch"),
+            alpha=self.alpha, spectral_std_max=self.spectral_std_max,
             spatial_cut=float(self.spatial_cut or 0), spatial_cut_max=float(self.spatial_cut_max),
             color_variance_max=self.color_variance_max, color_cut=float(self.color_cut or 0),
             color_cut_max=float(self.color_cut_max), color_band=float(self.color_band or 0),
@@ -258,8 +269,22 @@ class PrimeConfig:
 
 
 def with_new_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a configuration, perhaps saved by an earlier version, under their present names."""
-    return {_RENAMED.get(name, name): value for name, value in fields.items()}
+    """Fields of a configuration, perhaps saved by an earlier version, under their present names, and with what that
+    version did where it had no field."""
+    return {
+        "draws": "image",
+        "wave_strength": 0.0,
+        **{_RENAMED.get(name, name): value for name, value in fields.items()},
+    }
+
+
+def require_image_draws(config: PrimeConfig, where: str) -> None:
+    """ValueError if images of a batch share draws ``where`` batches are none of training, but arbitrary."""
+    if config.draws != "image":
+        raise ValueError(
+            f"draws: expected 'image' {where}, where an image must not depend on the batch that it happens to be in, "
+            f"got {config.draws!r}"
+        )
 
 
 def _refuse_old_names(given: Iterable[str]) -> None:

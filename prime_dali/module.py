@@ -18,7 +18,8 @@ class PRIME(Epochs):
     Args:
         config: The distributions, or the name of a preset.
         seed: The run's seed; every random number depends only on it and on the image's index, epoch and view.
-        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss.
+        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss;
+            2: the clean image and one.
         mean, std: One number per channel of the images, on the [0, 1] scale: the output is ``(y - mean) / std``. Both
             or neither.
         out_dtype: dtype of the output; None: that of the images, or float32 if integers are normalized.
@@ -82,7 +83,8 @@ class PRIME(Epochs):
             images: ``[N, C, H, W]`` or ``[C, H, W]``, 1 to 16 channels; or clips ``[N, T, C, H, W]``, with one draw for
                 all frames of a clip. dtypes and ranges as for :func:`prime_dali.apply`.
             index: int64 ``[N]``, each image's (or clip's) index in the data set, on the images' device. With it, the
-                result depends only on seed, index and epoch. None: the module counts, if counting is correct.
+                result depends only on seed, index and epoch (or on the whole batch, if it shares draws:
+                ``PrimeConfig.draws``). None: the module counts, if counting is correct.
             epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 

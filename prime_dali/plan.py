@@ -240,7 +240,7 @@ class Plan:
 
     @property
     def first(self) -> Any:
-        """int32 ``[rows, chains, depth]``: first frequency of a color band; 0 elsewhere."""
+        """int32 ``[rows, chains, depth]``: first frequency of a color band; spatial: 0, or a shared field's number."""
         return self._slots()[..., 2]
 
     @property

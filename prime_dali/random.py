@@ -49,6 +49,15 @@ def stream(seed: int, index: Integers, epoch: Integers, view: Integers) -> Words
     return philox(counter.astype(np.uint32), np.array([seed & low, seed >> 32 & low], np.uint32))
 
 
+def field_place(number: int, stream: Words, chain: int, slot: int) -> tuple[Words, int, int]:
+    """Stream, chain and slot that the coefficients of a spatial slot derive from.
+
+    They are its own if ``number`` is 0; a pair of fields with another number, which images share, derives from that
+    alone (``PrimeConfig.draws``).
+    """
+    return (stream, chain, slot) if number == 0 else (np.array([number & 0xFFFFFFFF, 0, 0, 0], np.uint32), 0, 0)
+
+
 def uniform(words: Words) -> NDArray[np.float64]:
     """Uniform in (0, 1): the midpoints of 2^23 equal cells."""
     return ((words >> np.uint32(9)).astype(np.float64) + 0.5) * 2.0**-23

@@ -178,8 +178,8 @@ CASES = {
     "flip dtype": (lambda: apply(flip=torch.tensor([1, 0])), TypeError, "flip: expected bool [2], got torch.int64 [2]"),
     "flip length": (lambda: apply(flip=torch.tensor([True])), TypeError, "flip: expected bool [2], got torch.bool [1]"),
     # module
-    "views bool": (lambda: PRIME("cifar", views=True), ValueError, "views: expected 1 or 3 (clean, augmented, augmented), got True"),
-    "views": (lambda: PRIME("cifar", views=2), ValueError, "views: expected 1 or 3 (clean, augmented, augmented), got 2"),
+    "views bool": (lambda: PRIME("cifar", views=True), ValueError, "views: expected 1, 2 (clean, augmented) or 3 (clean, augmented, augmented), got True"),
+    "views": (lambda: PRIME("cifar", views=4), ValueError, "views: expected 1, 2 (clean, augmented) or 3 (clean, augmented, augmented), got 4"),
     "module index": (lambda: PRIME("cifar")(images(), [0, 1]), TypeError, "index: expected an int64 torch.Tensor, got list"),
     "module index length": (lambda: PRIME("cifar")(images(), torch.arange(3)), ValueError, "index: expected one number for each of 2 images, got 3"),
     "module images": (lambda: PRIME("cifar")(np.zeros((2, 3, 16, 20))), TypeError, "images: expected a torch.Tensor, got ndarray"),

@@ -62,7 +62,7 @@ BAD_SAMPLES = [
     (drawn(color_band=2000), "distributions: color_band: expected 0 to 1024"),
     (drawn(wave_strength=-1), "distributions: wave_strength: expected 0 to"),
     (drawn(height=0), "height: expected 8 to 4096"),
-    ({"distributions": [1.0] * 21}, "distributions: expected 22 numbers, got 21"),
+    ({"distributions": [1.0] * 20}, f"distributions: expected {len(config.Distributions._fields)} numbers, got 20"),
     ({"views": []}, "views: expected 1 to 16, got 0"),
     ({"views": [0] * 17}, "views: expected 1 to 16, got 17"),
     ({"views": [-2]}, "view: expected -1 to 4294967295, got -2"),

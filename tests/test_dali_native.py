@@ -23,6 +23,7 @@ import dali_runs
 from dali_runs import IMAGES, SIZE, run
 from nvidia.dali import fn, pipeline_def, types
 
+from prime_dali.config import Distributions
 from prime_dali.dali import native
 
 device = dali_runs.device  # fixtures
@@ -92,8 +93,11 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
         ({"epoch": -1}, "epoch: expected 0 to 4294967295, got -1"),
         ({"epoch": 2**32}, "epoch: expected 0 to 4294967295, got 4294967296"),
         ({"view": [-2]}, "view: expected -1 .* got -2"),
-        ({"distributions": [1.0]}, "distributions: expected 22 numbers"),
-        ({"distributions": [1e30] * 22}, "distributions: chains: expected 1 to 255, got 1e\\+30"),
+        ({"distributions": [1.0]}, f"distributions: expected {len(Distributions._fields)} numbers"),
+        (
+            {"distributions": [1e30] * len(Distributions._fields)},
+            "distributions: chains: expected 1 to 255, got 1e\\+30",
+        ),
         ({"plan_shape": [1]}, "plan_shape: expected 6 numbers"),
         *(
             ({"plan_shape": shape}, message)

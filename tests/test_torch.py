@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import prime_dali
 from prime_dali import PRIME, preset
+from prime_dali.config import Distributions
 from prime_dali.training.augmix import AugMix
 
 SIZE = (24, 31)
@@ -221,7 +222,7 @@ def test_direct_calls_of_the_operators_are_checked_too() -> None:
         apply(images, plan.rows, None, [3, 3], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="flip: contiguous bool"):
         apply(images, plan.rows, torch.zeros(3, dtype=torch.bool), plan.shape, torch.float32, [], [], False)
-    with pytest.raises(ValueError, match="distributions: expected 22 numbers, got 1"):
+    with pytest.raises(ValueError, match=f"distributions: expected {len(Distributions._fields)} numbers, got 1"):
         torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), *SIZE, 0, [0], [1.0])
     with pytest.raises(ValueError, match="height: expected 8 to 4096, got 7"):
         torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), 7, 9, 0, [0], preset("cifar").distributions())

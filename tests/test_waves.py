@@ -178,4 +178,4 @@ def test_gallery_and_settings() -> None:
     assert len(re.findall(r"waves a", sample.whole)) == 3
     assert [entry.word for entry in gallery_words.legend(gallery.parts(ALONE), mixed=False)] == ["waves"]
     config = TrainConfig(data="d", out="o", primitives=(), width=1, depth=1, wave_strength=10.0)
-    assert config.prime() == ALONE
+    assert config.prime(0) == ALONE

@@ -35,6 +35,7 @@ constexpr float kMaxStrength = 1e20f;
   FIELD(random_depth, whole, 0, 1, "1: the depth of a chain is U{1..depth}")                                   \
   FIELD(blend, whole, 0, 2, "0: Dirichlet over all; 1: Beta(1,1) x Dirichlet over chains; 2: the chain alone") \
   FIELD(arcsine, whole, 0, 1, "1: q ~ Beta(1/2, 1/2) for cut and temperature; 0: uniform")                     \
+  FIELD(batch_draws, whole, 0, 1, "1: the images of a batch share what draw_slot() says; 0: nothing")          \
   FIELD(alpha, real, 0, kMaxAmplitude, "scale of every amplitude")                                             \
   FIELD(spectral_std_max, real, 0, kMaxAmplitude, "largest standard deviation of a tap")                       \
   FIELD(spatial_cut, whole, 0, kMaxCut, "0: random up to spatial_cut_max; never 1")                            \

@@ -80,18 +80,18 @@ PRIME_HD void draw_weights(const Distributions& d, Key key, Row<int32_t> row) {
 // One of the parts of a row that can be drawn apart: a slot, or, after the slots, all else: the Philox key, the
 // weights, and the strength of waves. view -1 is the clean image: nothing happens to it.
 PRIME_HD int row_parts(int chains, int depth) { return chains * depth + 1; }
-PRIME_HD void draw_part(const Distributions& d, Key key, int64_t view, int part, Row<int32_t> row) {
+PRIME_HD void draw_part(const Distributions& d, const Keys& keys, int64_t view, int part, Row<int32_t> row) {
   const int chain = part / row.depth, j = part % row.depth;
   if (chain < row.chains) {
     int depth = view < 0 ? 0 : row.depth;
     if (d.random_depth != 0 && depth)
-      depth = 1 + uniform_int(key.block<uint32_t>(0u, chain, 0, Purpose::depth).x, row.depth);
-    row.set_slot(chain, j, j < depth ? draw_slot(d, key, chain, j) : Slot{kIdentity, 0.f, 0, 0});
+      depth = 1 + uniform_int(keys.own.block<uint32_t>(0u, chain, 0, Purpose::depth).x, row.depth);
+    row.set_slot(chain, j, j < depth ? draw_slot(d, keys, chain, j) : Slot{kIdentity, 0.f, 0, 0});
     return;
   }
-  row.set_key(key);
+  row.set_key(keys.own);
   row.set_wave_strength(view < 0 ? 0.f : static_cast<float>(d.wave_strength) * static_cast<float>(d.alpha));
-  if (view >= 0) return draw_weights(d, key, row);
+  if (view >= 0) return draw_weights(d, keys.own, row);
   for (int i = 0; i <= row.chains; ++i) row.set_weight(i, i == 0 ? 1.f : 0.f);
 }
 
@@ -110,10 +110,15 @@ struct SampleArgs {
   const int64_t* views;  // host memory, [view_count], -1: clean
   int view_count;
   int32_t* plan;  // [view_count * images, row_words]
+  // The index and the epoch of the batch's first image, if that is in another call; null: index[0] and epoch[0].
+  const int64_t* batch_index = nullptr;
+  const int64_t* batch_epoch = nullptr;
 
   PRIME_HD Row<int32_t> row(int64_t r) const { return row_of(plan, r, distributions); }
-  PRIME_HD Key key(int64_t r, int64_t view) const {
-    return make_key(seed, index[r % images], epoch[r % images * epoch_step], view);
+  PRIME_HD Keys keys(int64_t r, int64_t view) const {
+    const Key own = make_key(seed, index[r % images], epoch[r % images * epoch_step], view);
+    if (distributions.batch_draws == 0) return {own, own};
+    return {own, make_key(seed, batch_index ? *batch_index : *index, batch_epoch ? *batch_epoch : *epoch, view)};
   }
 };
 

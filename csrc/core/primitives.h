@@ -30,7 +30,10 @@ PRIME_HD bool valid(Slot s, const PlanShape& shape) {
   return visit(s.primitive, [&](auto primitive) { return decltype(primitive)::valid(s, shape); });
 }
 
-PRIME_HD Slot draw_slot(const Distributions& d, Key key, int chain, int j) {
+// Each image draws the primitive. What the primitive draws, each image draws as well, or, with batch_draws, the batch
+// does, once for all images and chains: strength, cut, band and displacement fields. Its words are where those of a
+// chain that no plan has would be, and each primitive has its own.
+PRIME_HD Slot draw_slot(const Distributions& d, const Keys& keys, int chain, int j) {
   const int enabled[] = {
 #define PRIMITIVE(Type, name, ...) d.name != 0,
       PRIME_PRIMITIVES(PRIMITIVE)
@@ -39,12 +42,14 @@ PRIME_HD Slot draw_slot(const Distributions& d, Key key, int chain, int j) {
   int primitives = 0;
   for (int one : enabled) primitives += one;
   const int options = primitives + (d.identity != 0);
-  const Block<uint32_t> words = key.block<uint32_t>(0u, chain, j, Purpose::draw);
-  int pick = options ? uniform_int(words.x, options) : 0;
+  const Block<uint32_t> own = keys.own.block<uint32_t>(0u, chain, j, Purpose::draw);
+  int pick = options ? uniform_int(own.x, options) : 0;
   if (pick >= primitives) return {kIdentity, 0.f, 0, 0};
   int primitive = 0;
   for (;; ++primitive)
     if (enabled[primitive] && pick-- == 0) break;
+  const bool shared = d.batch_draws != 0;
+  const Block<uint32_t> words = shared ? keys.batch.block<uint32_t>(0u, kMaxChains + primitive, j, Purpose::draw) : own;
   Slot s = visit(primitive + 1, [&](auto type) { return decltype(type)::draw(d, words); });
   s.strength *= static_cast<float>(d.alpha);
   return s;

@@ -71,6 +71,11 @@ PRIME_HD Key make_key(uint64_t seed, int64_t index, int64_t epoch, int64_t view)
   return {b.x, b.y, b.z, b.w};
 }
 
+// What one augmented image draws from: its own key, and that of the first image of its batch in the same view.
+struct Keys {
+  Key own, batch;
+};
+
 PRIME_HD int32_t as_int(uint32_t u) { return static_cast<int32_t>(u); }
 
 // Uniform in (0, 1), open at both ends: the middles of 2^23 equal cells, every one exact in float32.

@@ -33,9 +33,11 @@ static __device__ int add_field(const PlanView& plan, const CompileParams& p, co
   const int ky = parity_pad(modes(s.last, p.shape.height));
   uint2* shift = p.pool.shifts(atomicAdd(round.counts + kShifts, planes(p.shape, s)));
   const int at = atomicAdd(round.counts + kFields, 1);
-  const Key key = plan.row(chain_index / plan.shape.chains).key();
-  const int chain = chain_index % plan.shape.chains, split = !precision.coarse && ky <= p.split_modes;
-  round.fields[at] = {key, shift, chain, j, s.last, ky, split, precision.quantization_step, s.strength, {}};
+  const FieldPlace place =
+      field_place(s, plan.row(chain_index / plan.shape.chains).key(), chain_index % plan.shape.chains, j);
+  const int split = !precision.coarse && ky <= p.split_modes;
+  round.fields[at] = {place.key,  shift, place.chain, place.slot, s.last, ky, split, precision.quantization_step,
+                      s.strength, {}};
   return at;
 }
 

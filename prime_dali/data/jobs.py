@@ -24,7 +24,8 @@ from ..config import with_new_names
 from . import job_shards as shards
 from .folders import shown
 from .job_shards import Shard
-from .pictures import PhotoError, sha256
+from .pictures import PhotoError
+from .records import Records
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names
@@ -165,7 +166,7 @@ def finishing(folder: Path, name: Path, shard: Shard | None = None) -> Iterator[
         temporary.replace(folder / name)
 
 
-def check_name(folder: Path, name: Path, picture: Path) -> None:
+def check_name(folder: Path, name: Path, picture: str | Path) -> None:
     """Check that ``name``, of a file made from ``picture``, is possible in ``folder``.
 
     Raises:
@@ -251,19 +252,21 @@ def source_of_files(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
     return {"images": len(names), "sha256_of_names_and_sizes": digest, "path": str(folder)}
 
 
-def source_of_contents(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
-    """A manifest's entry for the files ``names`` in ``folder``, from their contents; unreadable files count as such."""
+def source_of_contents(path: Path, records: Records, names: Sequence[Path]) -> dict[str, Any]:
+    """A manifest's entry for the encoded images of ``path``, from their ``names`` and contents; unreadable ones count
+    as such."""
 
-    def content(name: Path) -> str:
+    def content(number: int) -> str:
         try:
-            return sha256(folder / name)
+            return hashlib.sha256(records.encoded(number)).hexdigest()
         except PhotoError:
             return "unreadable"
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        listing = "\n".join(f"{name} {digest}" for name, digest in zip(names, threads.map(content, names), strict=True))
+        digests = threads.map(content, range(len(names)))
+        listing = "\n".join(f"{name} {digest}" for name, digest in zip(names, digests, strict=True))
     digest = hashlib.sha256(os.fsencode(listing)).hexdigest()
-    return {"images": len(names), "sha256_of_names_and_contents": digest, "path": str(folder)}
+    return {"images": len(names), "sha256_of_names_and_contents": digest, "path": str(path)}
 
 
 def source_of_arrays(folder: Path, images: NDArray[np.uint8], labels: NDArray[Any]) -> dict[str, Any]:

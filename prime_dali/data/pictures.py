@@ -54,7 +54,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         PhotoError: For any of these errors.
         OSError: This process has too many open files, which is not an error of the image.
     """
-    with _named(shown(path)):
+    with naming_errors(shown(path)):
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
@@ -65,7 +65,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _named(name: str) -> Iterator[None]:
+def naming_errors(name: str) -> Iterator[None]:
     """Turn every error inside the block into one of the image of this name, but for too many open files."""
     try:
         yield
@@ -95,7 +95,7 @@ def open_picture(path: str | os.PathLike[str]) -> Image.Image:
 
 def decoded(data: bytes, name: str) -> Image.Image:
     """As :func:`open_picture`, of the bytes of a file; messages call it ``name``."""
-    with _named(name):
+    with naming_errors(name):
         return _decoded(io.BytesIO(data), reader(memoryview(data)))
 
 
@@ -120,7 +120,7 @@ def dimensions(data: bytes, name: str) -> tuple[int, int]:
     """Stored width and height of an encoded image; PhotoError as for :func:`decoded`."""
     from PIL import Image
 
-    with _named(name):
+    with naming_errors(name):
         if why := refused(reader(memoryview(data))):
             raise ValueError(why)
         with Image.open(io.BytesIO(data)) as image:

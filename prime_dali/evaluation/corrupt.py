@@ -9,20 +9,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _command, _workers
-from ..data import folders as _folders
 from ..data import job_shards as shards
 from ..data import jobs
 from ..data.cifar import SIDE, Cifar, read_cifar
+from ..data.folders import shown
 from ..data.job_shards import Shard
-from ..data.pictures import PhotoError, open_picture, reading
+from ..data.pictures import PhotoError, decoded, naming_errors, open_picture
 from . import corruptions, distortions
 from .names import SEVERITIES
+from .photographs import Photographs, open_photographs
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 BENCHMARKS = {
     ("cifar10", "c"): "CIFAR-10-C", ("cifar10", "c-bar"): "CIFAR-10-C-bar",
@@ -39,6 +43,8 @@ class Settings:
     data: str
     """``cifar10``, ``cifar100`` or ``imagenet``."""
     source: Path
+    """CIFAR, as for :func:`prime_dali.data.cifar.read_cifar`; or photographs: ``CLASS/PHOTO``, or shards, as for
+    :func:`prime_dali.data.formats.open_records`."""
     destination: Path
     which: str = "c"
     """``c`` or ``c-bar``."""
@@ -51,6 +57,8 @@ class Settings:
     workers: int = 1
     on_error: str = "fail"
     """``skip``: log and leave out photographs that cannot be read."""
+    label: str | None = None
+    """Where shards in ``source`` have the label; None: the usual names."""
     shard: Shard | None = None
     """Do only this part of the work; :func:`join` puts the parts together."""
 
@@ -69,7 +77,7 @@ def parser() -> _command.Parser:
         "the parts together.",
     )
     out.add_argument("data", choices=("cifar10", "cifar100", "imagenet"), help="data set of SRC")
-    out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as published, or CLASS/PHOTO folders")
+    out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as published, CLASS/PHOTO folders, or shards")
     out.add_argument("destination", type=Path, metavar="DST", help="the folder to write, or to resume")
     out.add_argument(
         "--benchmark",
@@ -86,6 +94,9 @@ def parser() -> _command.Parser:
         "--severities", nargs="+", type=int, default=SEVERITIES, metavar="S",
         help="make only these severities, from 1 to 5; CIFAR arrays then have only their blocks",
     )  # fmt: skip
+    out.add_argument(
+        "--label", metavar="NAME", help="column, feature, or field of the labels in shards; default: the usual names"
+    )
     out.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     out.add_argument("--workers", type=_command.workers, default="0", help="processes; 0: one per core")
     out.add_argument(
@@ -220,7 +231,7 @@ def _join_cifar(settings: Settings) -> None:
 
 def _read_cifar(settings: Settings) -> tuple[Cifar, dict[str, Any]]:
     """The images, and the destination's manifest."""
-    data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False)
+    data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False, label=settings.label)
     source = jobs.source_of_arrays(settings.source, data.images, data.labels)
     return data, _manifest(settings, source, severities=settings.severities)
 
@@ -247,80 +258,67 @@ def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.u
 
 
 def _imagenet(settings: Settings) -> None:
-    photos = _photos(settings.source)
-    folder, shard, own = settings.destination, settings.shard, shards.chosen(settings.shard, enumerate(photos))
-    manifest = _manifest(settings, jobs.source_of_contents(settings.source, photos))
+    photos, manifest = _read_photographs(settings)
+    folder, shard, own = settings.destination, settings.shard, shards.chosen(settings.shard, range(len(photos)))
     with (
         jobs.destination(folder, manifest, "corrupt", shard) as work,
-        _pool(settings, len(own), settings) as pool,
+        _pool(settings, len(own), (settings, photos)) as pool,
         _bar(settings, len(own)) as bar,
     ):
-        done = pool.map(_imagenet_photo, *zip(*own, strict=True), chunksize=4) if own else iter(())
-        for (_, photo), (made, error) in zip(own, done, strict=True):
+        for number, (made, error) in zip(own, pool.map(_imagenet_photo, own, chunksize=4), strict=True):
             bar.update()
             work.made += made
             if error and settings.on_error == "fail":
                 raise PhotoError(error)
             if error:
-                work.skipped.append(str(photo))
+                work.skipped.append(str(photos.names[number]))
                 bar.write(f"skipped {error}")
     jobs.tell_skipped(len(work.skipped), len(photos))
 
 
 def _join_imagenet(settings: Settings) -> None:
-    photos = _photos(settings.source)
+    photos, manifest = _read_photographs(settings)
     folder = settings.destination
     listed = functools.lru_cache(4096)(lambda inside: set(os.listdir(inside)) if inside.is_dir() else set())
-    with jobs.joining(folder, _manifest(settings, jobs.source_of_contents(settings.source, photos)), "corrupt") as them:
+    with jobs.joining(folder, manifest, "corrupt") as them:
         incomplete = [
             number
-            for number, photo in enumerate(photos)
-            if any(path.name not in listed(folder / path.parent) for path in _paths(settings, photo).values())
+            for number in range(len(photos))
+            if any(path.name not in listed(folder / path.parent) for path in _paths(settings, photos, number).values())
         ]
-        jobs.check_joined(folder, them, photos, incomplete, settings.on_error)
+        jobs.check_joined(folder, them, photos.names, incomplete, settings.on_error)
     print(f"joined {len(them)} shards: {len(settings.names)} corruptions of {len(photos) - len(incomplete):,} images")
 
 
-def _photos(source: Path) -> list[Path]:
-    """``CLASS/PHOTO`` of every photograph, sorted; its position is the index that keys its random draws."""
-    folders = _folders.classes(source) if source.is_dir() else []
-    if not folders:
-        raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, found none")
-    photos = []
-    for folder in folders:
-        inside = _folders.find([source / folder])
-        photos += [path.relative_to(source) for path in inside]
-    jobs.check_distinct(source, photos, lambda photo: photo.with_name(_name(photo)))
-    return photos
+def _read_photographs(settings: Settings) -> tuple[Photographs, dict[str, Any]]:
+    """The photographs, and the destination's manifest."""
+    photos = open_photographs(settings.source, settings.label)
+    return photos, _manifest(settings, jobs.source_of_contents(settings.source, photos.records, photos.names))
 
 
-def _name(photo: Path) -> str:
-    """Name of the JPEG made from a photograph, in the folder of its class."""
-    return photo.name if photo.suffix.lower() in (".jpg", ".jpeg") else f"{photo.name}.JPEG"
-
-
-def _paths(settings: Settings, photo: Path) -> dict[tuple[str, int], Path]:
+def _paths(settings: Settings, photos: Photographs, number: int) -> dict[tuple[str, int], Path]:
     """The files to make from a photograph, by corruption and severity."""
+    target = photos.target(number)
     return {
-        (corruption, severity): Path(corruption, str(severity), photo.parent, _name(photo))
+        (corruption, severity): Path(corruption, str(severity), target)
         for corruption in settings.names
         for severity in settings.severities
     }
 
 
-def _imagenet_photo(number: int, photo: Path) -> tuple[int, str]:
+def _imagenet_photo(number: int) -> tuple[int, str]:
     """Write the missing files of one photograph; return their number, and an error message or an empty string."""
     from PIL import Image
 
-    settings: Settings = _shared
-    wanted = _paths(settings, photo)
+    settings, photos = _shared
+    wanted, name = _paths(settings, photos, number), photos.records.name(number)
     missing = {key: path for key, path in wanted.items() if not (settings.destination / path).exists()}
     if not missing:
         return 0, ""
     try:
         longest = max(wanted.values(), key=lambda path: len(os.fsencode(path)))
-        jobs.check_name(settings.destination, longest, settings.source / photo)
-        image = read_224(settings.source / photo)
+        jobs.check_name(settings.destination, longest, name)
+        image = _center_224(decoded(photos.records.encoded(number), name), name)
     except PhotoError as error:
         return 0, str(error)
     for (corruption, severity), path in missing.items():
@@ -336,10 +334,14 @@ def read_224(path: Path) -> NDArray[np.uint8]:
     Raises:
         PhotoError: As :func:`.open_picture`.
     """
+    return _center_224(open_picture(path), shown(path))
+
+
+def _center_224(image: Image.Image, name: str) -> NDArray[np.uint8]:
+    """As :func:`read_224`, of a decoded photograph; messages call it ``name``."""
     from PIL import Image
 
-    image = open_picture(path)
-    with reading(path):  # of a very long one, memory may not hold what is resized
+    with naming_errors(name):  # of a very long one, memory may not hold what is resized
         short = min(image.size)
         width, height = (int(256 * side / short) for side in image.size)
         left, top = round((width - 224) / 2), round((height - 224) / 2)
@@ -370,7 +372,7 @@ def _manifest(settings: Settings, source: dict[str, Any], **more: Any) -> dict[s
     }
 
 
-_shared: Any = None  # in a worker: all images, or the settings
+_shared: Any = None  # in a worker: all images, or the settings and the photographs
 
 
 def _begin(shared: Any) -> None:
@@ -388,7 +390,7 @@ def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager
 def _bar(settings: Settings, images: int) -> jobs.Bar:
     severities = " ".join(map(str, settings.severities))
     return jobs.Bar(
-        images, BENCHMARKS[settings.data, settings.which], data=_folders.shown(settings.source),
+        images, BENCHMARKS[settings.data, settings.which], data=shown(settings.source),
         corruptions=f"{len(settings.names)}, at severities {severities}", device=f"cpu, {settings.workers} workers",
-        **shards.facts(settings.shard), out=_folders.shown(settings.destination),
+        **shards.facts(settings.shard), out=shown(settings.destination),
     )  # fmt: skip

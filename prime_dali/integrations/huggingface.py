@@ -32,7 +32,7 @@ class PRIMETrainer(Trainer):
 
     Args:
         augment: What to do, and how to normalize, with the same ``mean`` and ``std`` as the images of the evaluation.
-            With three views the images become ``[3N, C, H, W]``, and the loss is the cross entropy and the
+            With V = 2 or 3 views the images become ``[V * N, C, H, W]``, and the loss is the cross entropy and the
             Jensen-Shannon divergence (``prime_dali.training.losses.jsd_loss``) of the model's ``logits``, unless
             ``compute_loss_func`` is given.
         image_key: The entry of a batch with the images, uint8 or float in [0, 1], ``[N, C, H, W]``.
@@ -43,7 +43,7 @@ class PRIMETrainer(Trainer):
 
     Raises:
         TypeError, ValueError: ``augment`` is no :class:`prime_dali.PRIME`, a batch has no such entry, or labels of
-            three views are missing, or not as ``jsd_loss`` takes them.
+            several views are missing, or not as ``jsd_loss`` takes them.
 
     Examples:
         >>> from prime_dali.integrations.huggingface import PRIMETrainer
@@ -65,7 +65,7 @@ class PRIMETrainer(Trainer):
         if not isinstance(augment, PRIME):
             raise TypeError(f"augment: expected a prime_dali.PRIME, got {type(augment).__name__}")
         self.augment, self.image_key, self.index_key = augment, image_key, index_key
-        if augment.views == 3 and keywords.get("compute_loss_func") is None:
+        if augment.views > 1 and keywords.get("compute_loss_func") is None:
             keywords["compute_loss_func"] = _jsd
         super().__init__(*arguments, **keywords)
         self._step = (-1, 0)  # the optimizer's step, and the batches of it so far
@@ -107,13 +107,13 @@ class PRIMETrainer(Trainer):
 
 
 def _jsd(outputs: Any, labels: torch.Tensor | None, num_items_in_batch: Any = None) -> torch.Tensor:
-    """The loss of three views of labeled images, and of the single one that an evaluation has.
+    """The loss of several views of labeled images, and of the single one that an evaluation has.
 
     It is a mean; with the number of images in an accumulated batch, this batch's part of that mean.
     """
     logits = outputs["logits"]
     if labels is None:
-        raise ValueError("labels: expected a batch with labels for the loss of three views, got one without")
+        raise ValueError("labels: expected a batch with labels for the loss of several views, got one without")
     if logits.shape[0] == labels.shape[0]:
         return torch.nn.functional.cross_entropy(logits, labels)
     loss = jsd_loss(logits, labels)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import _arguments, _batches, _command, _devices
 from .._command import Parser
 from .._files import replacing
-from ..config import PrimeConfig
+from ..config import PrimeConfig, require_image_draws
 from ..data import job_shards as shards
 from ..data import jobs
 from ..data.cifar import read_cifar
@@ -116,6 +116,7 @@ def _checked(settings: Settings) -> Settings:
     """``settings`` with absolute paths, and device, workers and quality filled in."""
     _arguments.integer("copies", settings.copies, 1, MAX_COPIES)
     _arguments.seed(settings.seed)
+    require_image_draws(settings.config, "in offline augmentation")
     if settings.workers is not None:
         _arguments.integer("workers", settings.workers, 1, 4096)
     for argument, value, known in (
