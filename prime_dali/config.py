@@ -271,7 +271,11 @@ class PrimeConfig:
 def with_new_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a configuration, perhaps saved by an earlier version, under their present names, and with what that
     version did where it had no field."""
-    return {"draws": "image", **{_RENAMED.get(name, name): value for name, value in fields.items()}}
+    return {
+        "draws": "image",
+        "wave_strength": 0.0,
+        **{_RENAMED.get(name, name): value for name, value in fields.items()},
+    }
 
 
 def require_image_draws(config: PrimeConfig, where: str) -> None:

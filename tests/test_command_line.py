@@ -51,7 +51,7 @@ MISTAKES = [
     ("", 2, "prime-dali: expected a command, one of doctor, build-dali-plugin, demo, gallery, augment, train, corrupt, evaluate, analyze, got none"),
     ("gallry", 2, "got 'gallry'; did you mean 'gallery'?"),
     ("--verson", 2, "prime-dali: --verson: no such option; did you mean --version?"),
-    ("analyze", 2, "prime-dali analyze: expected a command, one of similarity, embedding, methods, ablation, compare, alpha, waves, sample-complexity, cost, got none"),
+    ("analyze", 2, "prime-dali analyze: expected a command, one of similarity, embedding, methods, ablation, compare, alpha, sample-complexity, cost, got none"),
     ("analyze ablaton --out o", 2, "got 'ablaton'; did you mean 'ablation'?"),
     ("demo --device gpu", 2, "prime-dali demo: --device: expected one of 'auto', 'cpu', 'cuda', got 'gpu'; did you mean 'cuda'?"),
     ("demo --batchs 4", 2, "prime-dali demo: --batchs: no such option; did you mean --batches?"),

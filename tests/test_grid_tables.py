@@ -17,7 +17,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 import gridding
 from gridding import options, table
 
-from prime_dali.experiments import ablation, alpha, grid_file, grid_tables, grids, methods, sample_complexity, waves
+from prime_dali.experiments import ablation, alpha, grid_file, grid_tables, grids, methods, sample_complexity
 from prime_dali.experiments.grid_file import Grid, Run
 
 grid = gridding.grid  # fixtures
@@ -67,7 +67,7 @@ def test_damaged_files_of_a_run(change: object, message: str, tmp_path: Path) ->
         grid_tables.rows(grid, {one.name: grids.state(grid, one) for one in grid.runs})
 
 
-@pytest.mark.parametrize("module", [ablation, alpha, methods, sample_complexity, waves])
+@pytest.mark.parametrize("module", [ablation, alpha, methods, sample_complexity])
 def test_tables_and_pictures_with_a_run_missing(
     module: object, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,8 +103,6 @@ def test_tables_and_pictures_with_a_run_missing(
     elif module is alpha:
         assert f"best corruption accuracy, measured: {50 + best - 1:.2f} % at {grid.runs[best].name}" in said
         assert "reported on CIFAR-10 (ResNet-18, no JSD, 30 epochs): alpha near 0.2" in said
-    elif module is waves:
-        assert f"best corruption accuracy, prime-jsd: {50 + best - 1:.2f} % at strength 20" in said
     else:
         assert "| k=4, reported on CIFAR-10 " in said
         assert "| fresh, reported on CIFAR-10 " in said

@@ -19,12 +19,10 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 import gridding
 from gridding import TINY, options, table
 
-from prime_dali import preset
 from prime_dali.evaluation import corrupt, evaluate
 from prime_dali.evaluation.names import CORRUPTIONS
-from prime_dali.experiments import ablation, alpha, grid_file, grids, sample_complexity, waves
+from prime_dali.experiments import ablation, alpha, grid_file, grids, sample_complexity
 from prime_dali.experiments.grid_file import Grid, Reported, Run
-from prime_dali.training.config import TrainConfig
 
 cifar, grid, one_thread = gridding.cifar, gridding.grid, gridding.one_thread  # fixtures
 
@@ -152,22 +150,6 @@ def test_strengths() -> None:
     ):  # fmt: skip
         with pytest.raises((TypeError, ValueError), match=message):
             alpha.values(wanted)
-
-
-def test_waves() -> None:
-    """Without waves, and by strength: alone, after PRIME, and with the JSD loss."""
-    runs = waves.build({}, {"strengths": [8, 0.5]})
-    assert [run.name for run in runs[:3]] == ["standard", "waves-alone=8", "waves-alone=0.5"]
-    assert runs[5] == Run("waves-prime=0.5", {"wave_strength": 0.5}, x=0.5)
-    alone = TrainConfig(data="d", out="o", **runs[1].settings)
-    assert alone.prime(0) == preset("cifar").replace(primitives=(), wave_strength=8.0)
-    for wanted, message in (
-        ([], "strengths: expected a list"),
-        ([0, 1], "expected different numbers > 0"),
-        ([-1], ">= 0"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=message):
-            waves.build({}, {"strengths": wanted})
 
 
 def test_copies(tmp_path: Path) -> None:

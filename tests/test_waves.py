@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
+import emulated_cuda
 import numpy as np
 import pytest
 import test_channels
@@ -82,6 +84,17 @@ def test_after_the_mix_in_every_format(dtype: type, kernels: tuple[str, Run]) ->
     channel = (1, 3, 1, 1)
     normalized = (mirrored - np.reshape((0.5, 0.4, 0.3), channel)) / np.reshape((0.2, 0.3, 0.4), channel)
     np.testing.assert_allclose(last, normalized, atol=1e-5)
+
+
+def test_cuda_draws_the_same_plan(cuda: Any) -> None:
+    plan = prime_dali.sample(WITH_PRIME.replace(alpha=0.3), np.arange(5), size=(24, 32), seed=7)
+    drawn = emulated_cuda.sample(cuda, WITH_PRIME.replace(alpha=0.3), np.arange(5), (24, 32), 7)
+    assert np.array_equal(drawn, plan.rows)
+    broken = dataclasses.replace(plan, rows=plan.rows.copy())
+    broken.wave_strength[1] = -1  # on a GPU, which nobody waits for, the image becomes NaN
+    out = emulated_cuda.apply(cuda, images_of(3, np.float32, count=5, size=(24, 32)), broken)
+    assert np.isnan(out[1]).all()
+    assert np.isfinite(out[[0, 2, 3, 4]]).all()
 
 
 def test_distribution() -> None:

@@ -1,7 +1,8 @@
-// The last stage of a chunk, once a round: the last passes of all chains, the mix, and the output.
+// The last stage of a chunk, once a round: the last passes of all chains, the mix, waves, and the output.
 #include "../core/check.h"
 #include "output.cuh"
 #include "passes.cuh"
+#include "wave.cuh"
 #include "workspace.cuh"
 
 namespace prime {
@@ -17,6 +18,7 @@ struct MixParams {
   const int* admitted;   // images of the first round; null if there is one
   const BadPixels* bad;  // of this chunk; null: nothing to tell the host
   BadPixels* host;       // what it is added to
+  int first_channel;     // of the image, of those that run together
 };
 
 // Two pixels of a packed byte image times `weight`, exactly if that is 1.
@@ -41,8 +43,9 @@ __device__ __forceinline__ void read_input(Two<kC>& v, const InputImages& in, in
   for (int i = 0; i < 2 * kC; ++i) v[i / kC][i % kC] = weight * load<kAny>(in, at + i / kC * next + i % kC * s.c);
 }
 
-// The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for one view of an image.
-template <int kC, bool kAny>
+// The last pass of every chain, and (x + sum lambda_i (chain_i - x), with waves, - mean) * scale, for one view of an
+// image.
+template <int kC, bool kAny, bool kWaves>
 __device__ __forceinline__ void mix_view(const MixParams& p, int image, int view, Table<kC>& table, Mix<kC>& mix) {
   const ImageShape& shape = p.inputs.shape;
   const PlanView& plan = p.inputs.plan;
@@ -87,6 +90,8 @@ __device__ __forceinline__ void mix_view(const MixParams& p, int image, int view
       mix.set(r, thread, sum);
     });
   }
+  if constexpr (kWaves)
+    if (plan.shape.waves) add_waves(mix, p.inputs, row, p.first_channel);
   const OutputImages& out = p.out;
   const int64_t offset = (view * out.batch + image) * out.strides.n;
   const bool flip = out.flip && out.flip[image];
@@ -114,8 +119,8 @@ __device__ __forceinline__ void tell_host(const BadPixels& bad, BadPixels* host)
 // Block (b, i): kThreads patches of 2 columns x kRows rows of images i, i + gridDim.y, ..., in all views.
 // Reads chains, steps, the input or its packed form, and what last passes point to (see pass_kernel).
 // Writes the output; one thread of the first round adds `bad` to what the host sees.
-// kAny: filters of any size, and uint16.
-template <int kC, bool kAny>
+// kAny: filters of any size, and uint16. kWaves: plans with waves, too.
+template <int kC, bool kAny, bool kWaves>
 __global__ void __launch_bounds__(kThreads, 8) final_kernel(const __grid_constant__ MixParams p) {
   __shared__ __align__(16) Table<kC> table;
   __shared__ Mix<kC> mix;
@@ -123,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, 8) final_kernel(const __grid_constan
   if (p.bad && blockIdx.x + blockIdx.y + threadIdx.x == 0) tell_host(*p.bad, p.host);
   const int images = p.inputs.plan.images, split = in_first_round(p.admitted, images), end = p.second ? images : split;
   for (int image = (p.second ? split : 0) + blockIdx.y; image < end; image += gridDim.y)
-    for (int view = 0; view < p.inputs.plan.views; ++view) mix_view<kC, kAny>(p, image, view, table, mix);
+    for (int view = 0; view < p.inputs.plan.views; ++view) mix_view<kC, kAny, kWaves>(p, image, view, table, mix);
 }
 
 Writing writing_for(const OutputImages& out, int channels, int width) {
@@ -148,13 +153,14 @@ OutputImages output_of(const Workspace& w) {
 
 cudaError_t mix(const Workspace& w, int round, dim3 blocks, cudaStream_t stream) {
   const bool tell = round == 0 && w.args.bad && !w.plan.bytes;
-  const MixParams params{w.pass_inputs(),        w.input,   w.packed, w.chains, output_of(w), round == 1, w.admitted,
-                         tell ? w.bad : nullptr, w.args.bad};
+  const MixParams params{w.pass_inputs(), w.input,        w.packed,   w.chains,
+                         output_of(w),    round == 1,     w.admitted, tell ? w.bad : nullptr,
+                         w.args.bad,      w.first_channel};
   return with_channels(w, [&](auto channels) {
-    auto kernel = final_kernel<channels, true>;
+    auto kernel = final_kernel<channels, true, true>;
     if constexpr (channels == 3)
       if (w.plan.shape.filter == 3 && w.args.in_type != DType::u16 && w.args.out_type != DType::u16)
-        kernel = final_kernel<channels, false>;
+        kernel = w.plan.shape.waves ? final_kernel<channels, false, true> : final_kernel<channels, false, false>;
     return launch(kernel, blocks, kThreads, stream, params);
   });
 }

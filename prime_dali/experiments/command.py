@@ -14,7 +14,6 @@ _EXPERIMENTS = {
     "ablation": ("ablation", "what each primitive, the mixing and the Jensen-Shannon loss contribute"),
     "compare": ("compare", "choices that the paper leaves open, each against its alternatives, over seeds"),
     "alpha": ("alpha", "accuracy and robustness by the strength of PRIME"),
-    "waves": ("waves", "planar waves after the mix, alone and with PRIME, by their strength"),
     "sample-complexity": (
         "sample_complexity",
         "offline augmentation with a few copies, compared with online augmentation",

@@ -41,6 +41,8 @@ def _fixed(summary: str, runs: Mapping[str, Settings], **reported: Reported) -> 
 
 _OFFICIAL = {"mixing": "official"}
 _ALONE, _WITH_JSD = Reported("CIFAR-10", {"corrupted": 89.3}), Reported("CIFAR-10", {"clean": 94.2, "corrupted": 89.8})
+_WAVES = (5, 10, 20)  # 10 is the example of the authors' code
+_ONLY_WAVES: Settings = {"primitives": []}
 _AFTER, _BEFORE = {"mix_order": "after"}, {"mix_order": "before"}
 
 
@@ -100,6 +102,14 @@ QUESTIONS: dict[str, Question] = {
             "constant": {}, "rising": {"alpha_start": 0.0}, "constant-0.5": {"alpha": 0.5},
             "falling": {"alpha_start": 2.0}, "constant-1.5": {"alpha": 1.5},
         },
+    ),
+    "waves": _fixed(
+        "planar waves (Fourier-basis augmentation), by their mean strength, after PRIME and alone",
+        {
+            "prime": {}, **{f"prime-waves-{s}": {"wave_strength": float(s)} for s in _WAVES},
+            "standard": _ONLY_WAVES, **{f"waves-{s}": {"wave_strength": float(s), **_ONLY_WAVES} for s in _WAVES},
+        },
+        prime=_ALONE,
     ),
 }  # fmt: skip
 """By name. What is not in a run's settings is that of the recipe, without the Jensen-Shannon loss; ``--set`` changes
