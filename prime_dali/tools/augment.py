@@ -24,7 +24,7 @@ from . import joined as _joined
 from . import options as _options
 from . import provenance as _provenance
 from .copies import SUFFIXES, Settings
-from .records import FILES, MAX_COPIES
+from .provenance import FILES, MAX_COPIES
 
 
 def parser() -> Parser:
