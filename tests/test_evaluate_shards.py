@@ -105,7 +105,7 @@ def test_label_where_there_are_no_shards(
     assert cli.main([*evaluating, "--clean", str(cifar)]) == 1
     assert published in capsys.readouterr().err
     assert cli.main([*evaluating, "--cifar-c", str(tmp_path)]) == 1
-    assert "label: expected --clean with shards, as the other sets have labels.npy" in capsys.readouterr().err
+    assert "label: expected --clean with shards, as the other sets of CIFAR are arrays" in capsys.readouterr().err
     with pytest.raises(ValueError, match="label: expected none for CIFAR's published files"):
         train.main(settings(cifar, tmp_path / "run", "--label", "wnid"))
 

@@ -333,7 +333,7 @@ def test_demo_skips_what_dali_does_not_decode(tree: Path, tmp_path: Path, capfd:
     printed = capfd.readouterr().out
     assert f"skipped {BAD} of 13 files" in printed
     assert f"skipped {tree}/cls/gif.jpg: cannot be decoded (" in printed
-    for line in ("data    2 photographs\n", "images  16 x 16, 1 batches of 2\n", "method  preset imagenet, mixing paper, alpha 1, seed 0\n",
+    for line in ("data    2 photographs\n", "images  16 x 16, 1 batch of 2\n", "method  preset imagenet, mixing paper, alpha 1, seed 0\n",
                  "device  cpu (", f"out     {tmp_path}/out\n"):  # fmt: skip
         assert line in printed, line
     for path in (tree / "cls").iterdir():

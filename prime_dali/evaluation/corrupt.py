@@ -173,6 +173,7 @@ def _checked(settings: Settings) -> Settings:
         settings,
         source=source,
         destination=destination,
+        label=settings.label or None,
         names=[name for name in known if name in wanted],
         severities=sorted(set(settings.severities)),
     )

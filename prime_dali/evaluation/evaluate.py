@@ -285,7 +285,7 @@ def _cifar_sets(
 ) -> tuple[Sets, str | None]:
     classes, label = classifier.num_classes, options.label or None
     if label is not None and "clean" not in folders:
-        raise ValueError(f"label: expected --clean with shards, as the other sets have labels.npy, got {label!r}")
+        raise ValueError(f"label: expected --clean with shards, as the other sets of CIFAR are arrays, got {label!r}")
     sets: dict[str, report.Set] = {}
     for name, folder in folders.items():
         if name == "clean":
