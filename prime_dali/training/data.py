@@ -201,7 +201,7 @@ class FolderData:
         val = opened(config, config.val or config.data, None if config.val else "val")
         self.classes = train.classes or tuple(str(label) for label in range(count_classes(train)))
         extra = [matched(name, part, train) for name, part in zip(("EDSR", "CAE"), extra, strict=False)]
-        self.augment = None if config.augments_files else augmentation(config, out_dtype).to(ranks.device)
+        self.augment: Any = None if config.augments_files else augmentation(config, out_dtype).to(ranks.device)
         self._mixing = Mixing(config, len(self.classes), ranks.rank)
         self._config, self._ranks, self._records = config, ranks, joined([train, *extra])
         self._kind = self._kind_of(0)
