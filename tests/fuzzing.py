@@ -67,6 +67,7 @@ def configs(draw: st.DrawFn) -> PrimeConfig:
         random_depth=draw(flag),
         spatial_distribution=draw(st.sampled_from((None, "uniform", "arcsine"))),
         blend=draw(st.sampled_from((None, "dirichlet", "beta", "none"))),
+        draws=draw(st.sampled_from(("image", "image", "batch"))),
     )
 
 

@@ -181,7 +181,7 @@ CONFIG = {
     "spatial_cut_max": not_in(3, 4094), "spatial_cut": not_in(2, 4094), "color_variance_max": NO_AMPLITUDE,
     "color_cut_max": not_in(1, 1024), "color_cut": not_in(1, 1024), "color_band": not_in(1, 1024),
     "noise_std": NO_AMPLITUDE, "include_identity": NO_FLAG, "random_depth": NO_FLAG,
-    "spatial_distribution": WORDS | NO_NAME, "blend": WORDS | NO_NAME,
+    "spatial_distribution": WORDS | NO_NAME, "blend": WORDS | NO_NAME, "draws": WORDS | NO_NAME | st.none(),
 }  # fmt: skip
 SAMPLE = {
     "config": NO_CONFIG, "index": NO_INDEX, "size": NO_SIZE, "seed": not_in(-(2**63), 2**63 - 1), "epoch": NO_EPOCH,
@@ -260,7 +260,7 @@ WRONG: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy], dict[st
     "torch": (call_torch, {"images": NO_PIXELS | OTHER_SIZE, "plan": NO_PLAN, "channels_last": NO_FLAG, **FORMAT}, NORMAL),
     "module": (
         call_module,
-        {"config": NO_CONFIG, "seed": SAMPLE["seed"], "views": not_in(1, 3) | st.just(2), "images": NO_PIXELS,
+        {"config": NO_CONFIG, "seed": SAMPLE["seed"], "views": not_in(1, 3), "images": NO_PIXELS,
          "index": NO_INDEX.filter(lambda x: x is not None), "epoch": NO_EPOCH.filter(lambda x: x is not None), **FORMAT},
         NORMAL,
     ),
