@@ -110,6 +110,15 @@ def test_label_where_there_are_no_shards(
         train.main(settings(cifar, tmp_path / "run", "--label", "wnid"))
 
 
+def test_label_of_cifar_in_shards(tmp_path: Path) -> None:
+    save_picture(tmp_path / "a.png", 0, (32, 32))
+    image = (tmp_path / "a.png").read_bytes()
+    labels = [("json", json.dumps({"label": i, "coarse": 9 - i}).encode()) for i in range(10)]
+    converting.labeled(tmp_path / "test-0.tar", image, *labels)
+    assert benchmarks.cifar_clean(tmp_path, 10).labels.tolist() == list(range(10))
+    assert benchmarks.cifar_clean(tmp_path, 10, label="coarse").labels.tolist() == list(range(9, -1, -1))
+
+
 def test_a_benchmark_of_corruptions_in_shards(tmp_path: Path) -> None:
     """Each severity may be in another format: the same images and labels as in class folders, and so the same scores."""
     folder = save_imagenet_c(tmp_path / "c")
