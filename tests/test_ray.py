@@ -220,6 +220,8 @@ def test_bad_batches(ray: Any) -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=f"{next(iter(given))}|preset"):
             PRIME(**given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="draws: expected 'image' with Ray Data, where an image must not depend"):
+        PRIME(prime_dali.PrimeConfig(draws="batch"))
 
 
 @pytest.mark.usefixtures("ray")

@@ -58,7 +58,7 @@ def losses(folder: Path) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("method", [
-    "standard", "prime --jsd", "augmix --jsd --mixup 1", "prime --mixup 1 --cutmix 1 --mix-order before --sizes 24 32",
+    "standard", "prime --jsd --jsd-views 2", "augmix --jsd --mixup 1", "prime --mixup 1 --cutmix 1 --mix-order before --sizes 24 32",
 ])  # fmt: skip
 def test_continues_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, method: str) -> None:
     arguments = ["--method", *method.split()]
