@@ -166,7 +166,8 @@ def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
     facts["commit"] = output_of("git", f"--git-dir={repository}", "rev-parse", "--short", "HEAD")
     facts["kernels_sha256"] = kernels(options.device)
     facts["date"] = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    facts["command"] = shlex.join(["python", *sys.argv])
+    chosen = [f"{name}={os.environ[name]}" for name in ("CUDA_DEVICE_MAX_CONNECTIONS",) if name in os.environ]
+    facts["command"] = " ".join([*chosen, shlex.join(["python", *sys.argv])])
     return facts
 
 

@@ -1,19 +1,21 @@
-"""Images per second of ``prime-dali train`` on 1, 2, ... processes of this machine, and how well they scale.
+"""Images per second of ``prime-dali train`` on 1, 2, ... processes of this machine, beside the network alone.
 
 ::
 
     python benchmarks/scaling.py --device cuda --processes 1 2 --batch 128 -- --recipe cifar10 --data CIFAR
     python benchmarks/scaling.py --device cuda --processes 1 4 8 --batch 256 -- --recipe imagenet --data FOLDER
 
-Each number of processes is a run of its own under torchrun, with ``--batch`` images per process and what follows ``--``
-as further settings. Rates are medians over the lines of its log but the first, when compilers were at work. Efficiency
-is the rate over that of the first number of processes, each per process. Exit status: 0; 1 if a run failed (its last
-lines say how); 2 for a bad argument.
+Each number of processes is two runs under torchrun, with ``--batch`` images per process and what follows ``--`` as
+further settings: "bare", the loop of bare_loop.py over one batch of random pixels, and the training. Rates are medians
+over the parts of a run but the first, when compilers were at work. "of bare" is the rate of the training over that of
+the bare loop, and "efficiency" over that of the training on the first number of processes, each per process.
+Exit status: 0; 1 if a run failed (its last lines say how); 2 for a bad argument.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -21,31 +23,40 @@ import tempfile
 from pathlib import Path
 
 import torch
+from bare_loop import PARTS
 from common import add_shared, aligned, check_shared, circumstances, number, significant, write_json
 
 from prime_dali.training.checkpoint import read_log
 
-PARTS = 8  # of a run; the first one is not counted
+
+def launched(processes: int, options: argparse.Namespace, program: list[str], out: str) -> str:
+    """What a program prints that is started under torchrun; RuntimeError with its last lines if it fails."""
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *program,
+            "--out", out, "--device", options.device, "--batch", str(processes * options.batch), "--epochs", "1",
+            "--limit-steps", str(options.steps), "--log-every", str(max(options.steps // PARTS, 1)), *options.settings,
+        ],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
+    return done.stdout
 
 
-def measure(processes: int, options: argparse.Namespace) -> list[float]:
-    """Images per second of every part of a run; RuntimeError with its last lines if it fails."""
+def measure(processes: int, options: argparse.Namespace) -> tuple[list[float], list[float]]:
+    """Images per second of every part of the training, and of the bare loop; RuntimeError if one of them fails."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}",
-            "-m", "prime_dali", "train", "--out", folder, "--device", options.device,
-            "--batch", str(processes * options.batch), "--epochs", "1", "--limit-steps", str(options.steps),
-            "--log-every", str(max(options.steps // PARTS, 1)), *options.settings,
-        ]  # fmt: skip
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode:
-            raise RuntimeError("\n".join(done.stdout.splitlines()[-15:]))
+        bare = json.loads(
+            launched(processes, options, [str(Path(__file__).with_name("bare_loop.py"))], folder).splitlines()[-1]
+        )
+        launched(processes, options, ["-m", "prime_dali", "train"], folder)
         rates = [line["images_per_second"] for line in read_log(Path(folder)) if "images_per_second" in line]
     if len(rates) < 2:
         raise RuntimeError(
             f"expected more than one line of the log, got {len(rates)}: --steps is too small for --batch"
         )
-    return rates[1:]
+    return rates[1:], bare
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,9 +90,10 @@ def main(argv: list[str] | None = None) -> int:
     for processes in options.processes:
         print(f"{processes} processes ...", file=sys.stderr, flush=True)
         try:
-            results.append({"processes": processes, "rates": measure(processes, options), "error": ""})
+            rates, bare = measure(processes, options)
+            results.append({"processes": processes, "rates": rates, "bare": bare, "error": ""})
         except RuntimeError as error:
-            results.append({"processes": processes, "rates": [], "error": str(error)})
+            results.append({"processes": processes, "rates": [], "bare": [], "error": str(error)})
     print(table(results))
     if options.json:
         write_json(options.json, {**circumstances(options, "train"), "settings": vars(options), "results": results})
@@ -90,17 +102,18 @@ def main(argv: list[str] | None = None) -> int:
 
 def table(results: list[dict]) -> str:
     """A line for every number of processes."""
-    rows = [["processes", "images/s", "min", "max", "efficiency"]]
+    rows = [["processes", "bare", "images/s", "min", "max", "of bare", "efficiency"]]
     first = results[0]
     for r in results:
         if r["error"]:
-            rows.append([str(r["processes"]), "failed", "", "", ""])
+            rows.append([str(r["processes"]), "failed", *[""] * 5])
             continue
-        rate = statistics.median(r["rates"])
+        rate, bare = statistics.median(r["rates"]), statistics.median(r["bare"])
         share = ""
         if not first["error"]:
             share = f"{rate / r['processes'] / (statistics.median(first['rates']) / first['processes']):.3f}"
-        rows.append([str(r["processes"]), *map(significant, (rate, min(r["rates"]), max(r["rates"]))), share])
+        numbers = map(significant, (bare, rate, min(r["rates"]), max(r["rates"])))
+        rows.append([str(r["processes"]), *numbers, f"{rate / bare:.3f}", share])
     return "\n".join([*aligned(rows), *(f"{r['processes']} processes: {r['error']}" for r in results if r["error"])])
 
 

@@ -5,6 +5,9 @@
     python benchmarks/training_loop.py FOLDER --device cuda --batch 256 --threads 16 --json training_loop.json
     python benchmarks/training_loop.py FOLDER --device cpu --model resnet18 --batch 2 --size 64 --steps 1 --no-compile
 
+"bare" has one batch, over and over; the others decode photographs. With CUDA_DEVICE_MAX_CONNECTIONS=32 in the
+environment, work that DALI launches does not wait for the network, and with ``--graph`` the network not for the host.
+
 A step takes a batch of the loader through the network, forward and backward in bfloat16 autocast and channels last, and
 ends with SGD. Rates are medians over the rounds, each of ``--steps`` steps of every candidate in turn; all candidates
 have the same network. Exit status: 0; 1 if a candidate failed (a line says how); 2 for a bad argument.
@@ -13,6 +16,7 @@ have the same network. Exit status: 0; 1 if a candidate failed (a line says how)
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -46,6 +50,7 @@ CLASSES = 1000
 SETTLE = 4  # steps of a round before the clock starts: some batches were made ahead while the others had their turns
 MODES = ("native", "cupy", "dlpack")
 NOTES = {
+    "bare": "one batch, over and over",
     "without": "config=None: decode, crop, flip, normalize",
     **{mode: f"the same with PRIME, mode={mode!r}" for mode in MODES},
 }
@@ -53,6 +58,8 @@ NOTES = {
 
 def batches(name: str, options: argparse.Namespace) -> Iterator[Any]:
     """Batches of a candidate without an end."""
+    if name == "bare":
+        yield from itertools.repeat(next(batches("without", options)))
     cuda = options.device == "cuda"
     loader = Loader(train_pipeline(
         options.folder, None if name == "without" else Augmentation("imagenet", mode=name),
@@ -74,7 +81,8 @@ def candidates(options: argparse.Namespace) -> dict[str, Callable[[], Callable[[
         with torch.autocast(options.device, torch.bfloat16):
             return cross_entropy(model(images).float(), labels)
 
-    forward = torch.compile(loss, dynamic=False) if options.compile else loss
+    mode = "reduce-overhead" if options.graph else None
+    forward = torch.compile(loss, dynamic=False, mode=mode) if options.compile else loss
 
     def steps(source: Iterator[Any], count: int) -> float:
         start = time.perf_counter()
@@ -111,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
     add("--steps", type=number(int, 1, 10**6), default=40, metavar="S", help="a round (default: %(default)s)")
     add("--rounds", type=number(int, 1, 1000), default=5, metavar="R", help="of all candidates (default: %(default)s)")
     add("--warmup", type=number(int, 1, 10**6), default=10, metavar="S", help="steps before (default: %(default)s)")
+    add("--graph", action="store_true", help="the compiled network as CUDA graphs")
     add("--compile", action=argparse.BooleanOptionalAction, default=True, help="the network (default: yes)")
     add_shared(p, ())
     return p

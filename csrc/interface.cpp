@@ -89,7 +89,7 @@ int prime_sample_cpu(const SampleArgs* args) noexcept {
 
 int prime_check_rows(const int32_t* plan, int64_t rows, const PlanShape* shape) noexcept {
   return status_of([&] {
-    check_plan_shape(shape->chains, shape->depth, shape->filter, shape->max_cut, shape->max_band);
+    check_plan_shape(shape->chains, shape->depth, shape->filter, shape->max_cut, shape->max_band, shape->waves);
     if (rows > 0) check_address("plan", plan, alignof(int32_t));
     check_rows(plan, rows, *shape);
   });

@@ -46,7 +46,8 @@ def sample(
     """Sample a plan for a batch of images.
 
     A pure function: the same seed, index, epoch and view give the same plan for an image in any batch, bit-identical on
-    CPU and GPU. docs/METHOD.md has the distributions; every draw is per image, chain and slot.
+    CPU and GPU. docs/METHOD.md has the distributions; every draw is per image, chain and slot, unless the configuration
+    has ``draws="batch"``: then images share draws, and the plan of an image depends on the first one in ``index`` too.
 
     Args:
         config: The distributions, or the name of a preset.

@@ -6,8 +6,10 @@ import difflib
 import math
 import operator
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+from ._progress import plural
 
 MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
 PIXEL_TOLERANCE = 1 / 512  # floats this far outside [0, 1] count as rounding; kPixelTolerance in csrc/core/image.h
@@ -153,6 +155,23 @@ def triple(argument: str, value: Any) -> tuple[float, float, float]:
     return red, green, blue
 
 
+def entry(argument: str, batch: Any, key: str | int | None, kind: str = "batch", hint: str = "") -> Any:
+    """The entry of a batch (a mapping, tuple or list) at a key or position, which ``argument`` is; ValueError, with
+    what the batch has, and ``hint``, if there is none."""
+    if isinstance(batch, (Mapping, tuple, list)):
+        try:
+            return batch[key]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError):
+            pass
+    if isinstance(batch, Mapping):
+        got = f"one with the keys {list(batch)}"
+    elif isinstance(batch, (tuple, list)):
+        got = f"one with {plural(len(batch), 'entry', 'entries')}"
+    else:
+        got = type(batch).__name__
+    raise ValueError(f"{argument}: expected a {kind} with the entry {key!r}, got {got}{hint}")
+
+
 def image_size(argument: str, size: Any) -> tuple[int, int]:
     """``(height, width)`` as ints, each 8 to 4096 pixels, from a pair (a tuple, a list, torch.Size, an array) or from
     an int, the side of a square; TypeError or ValueError otherwise."""
@@ -197,15 +216,15 @@ def gpu_number(argument: str, device: Any) -> int:
     return -1 if device is None else integer(argument, device, 0, 1023)
 
 
-# The argument ``view`` of sample() for 1 view, and for the 3 of the Jensen-Shannon loss.
-TRAINING_VIEWS: dict[int, Any] = {1: 0, 3: (CLEAN, 0, 1)}
+# The argument ``view`` of sample() for 1 view, and for the 2 or 3 of the Jensen-Shannon loss.
+TRAINING_VIEWS: dict[int, Any] = {1: 0, 2: (CLEAN, 0), 3: (CLEAN, 0, 1)}
 
 
 def training_views(views: Any) -> int:
-    """``views`` as an int if it is 1 or 3; ValueError otherwise."""
+    """``views`` as an int if it is 1, 2 or 3; ValueError otherwise."""
     number = _index(views)
     if number not in TRAINING_VIEWS:
-        raise ValueError(f"views: expected 1 or 3 (clean, augmented, augmented), got {views!r}")
+        raise ValueError(f"views: expected 1, 2 (clean, augmented) or 3 (clean, augmented, augmented), got {views!r}")
     return int(number)
 
 

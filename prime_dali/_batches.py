@@ -19,21 +19,23 @@ def augment(
     """One view of each image, and what was drawn.
 
     Args:
-        images: ``[N, H, W, 3]``, a dtype of :func:`.arrays.apply`.
+        images: ``[N, H, W, C]``, or clips ``[N, T, H, W, C]``; a dtype of :func:`.arrays.apply`.
         index, epoch, config, seed: As for :func:`.arrays.sample`, in NumPy.
-        device: ``"cpu"``, or ``"cuda"``: through torch.
+        device: ``"cpu"``, or ``"cuda"`` or ``"cuda:N"``: through torch.
         threads: CPU threads. None: all that this process may use.
     """
-    size = images.shape[1], images.shape[2]
+    *_, height, width, channels = images.shape
+    drawn: dict[str, Any] = {"size": (height, width), "seed": seed, "view": 0, "channels": channels}
     if device == "cpu":
-        plan = arrays.sample(config, index, size=size, seed=seed, epoch=epoch, view=0)
-        return arrays.apply(images, plan, layout="NHWC", threads=threads), plan
+        plan = arrays.sample(config, index, epoch=epoch, **drawn)
+        layout = "NHWC" if images.ndim == 4 else "NTHWC"
+        return arrays.apply(images, plan, layout=layout, threads=threads), plan
     import torch
 
     from . import torch_ops
 
     if isinstance(epoch, np.ndarray):
         epoch = torch.tensor(epoch, device=device)
-    plan = torch_ops.sample(config, torch.tensor(index, device=device), size=size, seed=seed, epoch=epoch, view=0)
-    out = torch_ops.apply(torch.tensor(images, device=device).permute(0, 3, 1, 2), plan, channels_last=True)
-    return out.permute(0, 2, 3, 1).cpu().numpy(), plan
+    plan = torch_ops.sample(config, torch.tensor(index, device=device), epoch=epoch, **drawn)
+    out = torch_ops.apply(torch.tensor(images, device=device).movedim(-1, -3), plan, channels_last=True)
+    return out.movedim(-3, -1).cpu().numpy(), plan

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import _extras
+from ._progress import plural
 
 if TYPE_CHECKING:
     import torch
@@ -52,25 +53,28 @@ def torch_device(wish: str, process: int | None = None) -> torch.device:
 
 
 def kernel_device(wish: str) -> str:
-    """``"cpu"`` or ``"cuda"`` for the kernels on NumPy arrays or torch tensors; also without torch.
+    """``"cpu"``, ``"cuda"`` or ``"cuda:N"`` for the kernels on NumPy arrays or torch tensors; also without torch.
 
     Args:
         wish: One of these, or ``"auto"``.
 
     Raises:
-        ValueError: ``"cuda"``, but no GPU is usable, or this build has no CUDA.
+        ValueError: A GPU, but none is usable, there are fewer, or this build has no CUDA.
     """
     if wish == "cpu":
         return wish
+    number = wish.partition(":")[2]
     try:
         import torch
 
         usable = importlib.import_module("prime_dali.torch_ops").HAS_CUDA and torch.cuda.is_available()
     except (ImportError, OSError):
         usable = False
-    if wish == "cuda" and not usable:
-        raise ValueError("device: expected cpu or auto where no GPU is usable, got 'cuda'; see prime-dali doctor")
-    return "cuda" if usable else "cpu"
+    if wish != "auto" and not usable:
+        raise ValueError(f"device: expected cpu or auto where no GPU is usable, got {wish!r}; see prime-dali doctor")
+    if number and int(number) >= torch.cuda.device_count():
+        raise ValueError(f"device: expected cuda:0 to cuda:{torch.cuda.device_count() - 1}, got {wish!r}")
+    return wish if number else "cuda" if usable else "cpu"
 
 
 def name(device: torch.device) -> str:
@@ -79,7 +83,7 @@ def name(device: torch.device) -> str:
 
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu, {torch.get_num_threads()} threads"
+    return f"cpu, {plural(torch.get_num_threads(), 'thread')}"
 
 
 def dali_device(wish: str, plugin: Callable[[Finding], Finding], prime: bool = True) -> tuple[str, str]:
@@ -127,7 +131,7 @@ def _cpu() -> Finding:
     except ImportError as error:
         return Finding("CPU back end", False, str(error), "build the package again: pip install .")
     threads = len(os.sched_getaffinity(0))
-    detail = f"compiler {_arrays.compiler}, {threads} threads available"
+    detail = f"compiler {_arrays.compiler}, {plural(threads, 'thread')} available"
     if missing := _arrays.missing_instructions():
         return Finding("CPU back end", False, f"{detail}, but this processor lacks {missing}",
                        "build with PRIME_DALI_MARCH=native")  # fmt: skip

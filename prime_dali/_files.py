@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,15 @@ def held(folder: Path, *, shared: bool = False) -> Iterator[None]:
             raise RuntimeError(f"{folder}: expected the folder of this run, but it was removed or replaced meanwhile")
     finally:
         os.close(handle)
+
+
+def sha256(path: Path) -> str:
+    """Of the content of a file, hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def cache_folder() -> Path:

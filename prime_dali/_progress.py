@@ -25,6 +25,15 @@ def facts(named: Mapping[str, object]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in named.items() if value not in ("", None))
 
 
+def plural(count: int, unit: str, units: str = "") -> str:
+    """A number of things, as ``1 image`` or ``2,000 images``; ``units`` is the plural if it is irregular.
+
+    >>> plural(1, "image"), plural(2000, "image"), plural(3, "copy", "copies")
+    ('1 image', '2,000 images', '3 copies')
+    """
+    return f"{count:,} {unit if count == 1 else units or unit + 's'}"
+
+
 def clock(seconds: float) -> str:
     """A time as ``4.2 s``, ``3:07`` or ``1:03:07``."""
     if seconds < 60:

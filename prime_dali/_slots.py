@@ -1,4 +1,5 @@
-"""The slots of a plan: numbers and names of primitives, slots written by hand, and what was drawn in words."""
+"""The slots of a plan: numbers and names of primitives, slots written by hand, and what was drawn, in numbers and in
+words."""
 
 from __future__ import annotations
 
@@ -6,8 +7,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from . import _arguments
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _arguments, _waves, random
+from ._progress import plural
 from .config import MAX_COLOR_CUT, MAX_SPATIAL_CUT, PRIMITIVES
+from .folding import folded_std
 
 IDENTITY, SPECTRAL, SPATIAL, COLOR, NOISE = range(5)
 NAMES = ("identity", *PRIMITIVES)
@@ -47,7 +53,8 @@ def describe_row(plan: Any, row: int) -> str:
     """One line per chain of one row of a NumPy plan, with the chain's weight unless that is 1."""
     (clean, _), *chains = _weighted(plan, row)
     lines = [] if clean == 0 else [f"{clean:.2f} clean"]
-    return "\n".join(lines + [text if weight == 1 else f"{weight:.2f} {text}" for weight, text in chains])
+    lines += [text if weight == 1 else f"{weight:.2f} {text}" for weight, text in chains]
+    return "\n".join(lines + _describe_waves(plan, row))
 
 
 def table(plan: Any, limit: int) -> str:
@@ -60,8 +67,9 @@ def table(plan: Any, limit: int) -> str:
             if weight != 0:
                 lines.append(f"{place:<18}  {weight:>6.2f}  {text}")
                 place = ""
+        lines += [f"{'':>18}  {'':>6}  {text}" for text in _describe_waves(plan, row)]
     if rows > limit:
-        lines.append(f"... and {rows - limit} more rows: describe(limit={rows}) shows all, describe(row) one")
+        lines.append(f"... and {plural(rows - limit, 'more row')}: describe(limit={rows}) shows all, describe(row) one")
     return "\n".join(lines)
 
 
@@ -85,3 +93,38 @@ def _describe(plan: Any, row: int, i: int, j: int) -> str:
         return f"{NAMES[kind]} σ={strength:.2f}"
     numbers = f" {plan.first[row, i, j]}..{last}" if last else ""
     return f"{primitive_name(kind)} strength={strength:.2g}{numbers}"
+
+
+def _describe_waves(plan: Any, row: int) -> list[str]:
+    """A line, or none where there are no waves: amplitude and frequency of each channel's."""
+    waves = _waves.drawn(plan, row)
+    return ["+ waves " + ", ".join(f"a={w.amplitude:.2f} f={w.frequency}" for w in waves)] if waves else []
+
+
+def coefficients(slot: Any, plan: Any) -> NDArray[np.float64]:
+    """The random numbers of a slot of a NumPy plan: :attr:`prime_dali.plan.Slot.coefficients`."""
+    own = plan.stream[slot.row].view(np.uint32), slot.chain, slot.slot
+    stream, chain, j = random.field_place(slot.first if slot.primitive == "spatial" else 0, *own)
+
+    def normals(count: int, base: int, purpose: str, channel: int = 0) -> NDArray[np.float64]:
+        return random.normals(stream, count, base, chain, j, purpose, channel)
+
+    height, width = plan.size
+    if slot.primitive == "spectral":
+        side = plan.filter_size
+        taps = slot.strength * normals(side * side, 0, "filter").reshape(side, side)
+        taps[side // 2, side // 2] += 1
+        return taps
+    if slot.primitive == "color":
+        count = slot.last - slot.first + 1
+        return slot.strength * np.stack([normals(count, 0, "color", c) for c in range(plan.channels)])
+    if slot.primitive == "noise":
+        rows = [normals(width, row * random.RUN, "noise") for row in range(plan.channels * height)]
+        return slot.strength * np.stack(rows).reshape(plan.channels, height, width)
+    std = folded_std(slot.last, height, width)
+    modes = np.zeros((2, *std.shape))
+    for field, purpose in enumerate(("row_shift", "column_shift")):
+        for a in range(1, std.shape[0] + 1):
+            count = int(np.count_nonzero(std[a - 1]))  # the modes of a row inside the disc are the first ones
+            modes[field, a - 1, :count] = std[a - 1, :count] * normals(count, a * random.RUN, purpose)
+    return modes

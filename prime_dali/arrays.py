@@ -47,7 +47,9 @@ def sample(
             raise ValueError(f"epoch: expected {xp.__name__} like index, got {other.__name__}")
         epoch = xp.ascontiguousarray(epoch).reshape(-1)
     views = _arguments.views(view)
-    rows = xp.empty((len(views) * index.shape[0], row_words(config.chains, config.depth)), np.int32)
+    shape = config.plan_shape
+    words = row_words(shape.chains, shape.depth, shape.waves)
+    rows = xp.empty((len(views) * index.shape[0], words), np.int32)
     plan = Plan.of(config, rows, (height, width), len(views), channels)
     call = _arrays.Sample(config.distributions(height, width), views, _arguments.seed(seed), index, epoch, plan.rows)
     if xp is np:
@@ -110,7 +112,7 @@ def apply(
         raise TypeError(f"plan: expected a Plan, got {type(plan).__name__}")
     array, xp = as_array("array", array)
     out_layout = _arguments.layouts(layout, out_layout, LAYOUTS)
-    _check_dtype("array", array.dtype)
+    check_dtype("array", array.dtype)
     sides = dict(zip(layout, array.shape, strict=False))
     if array.ndim != len(layout) or not 1 <= sides["C"] <= _arguments.MAX_CHANNELS:
         wanted = f"[{', '.join(layout)}] of 1 to {_arguments.MAX_CHANNELS} channels for this layout"
@@ -127,7 +129,7 @@ def apply(
         out_dtype = np.dtype(out_dtype)
     except TypeError:
         raise TypeError(f"out_dtype: expected one of {', '.join(_DTYPES)}, got {out_dtype!r}") from None
-    _check_dtype("out_dtype", out_dtype)
+    check_dtype("out_dtype", out_dtype)
     if means and out_dtype.kind == "u":
         raise ValueError(f"out_dtype: expected a floating dtype for normalized images, got {out_dtype}")
     if flip is not None:
@@ -217,7 +219,7 @@ def _images(array: Any, layout: str) -> Any:
     return ordered.reshape(-1, *ordered.shape[2:]) if "T" in layout else ordered
 
 
-def _check_dtype(argument: str, dtype: Any) -> None:
+def check_dtype(argument: str, dtype: Any) -> None:
     """TypeError unless the kernels can read elements of this dtype."""
     if dtype.name not in _DTYPES or dtype.byteorder == ">":
         expected = f"{', '.join(_DTYPES)} in native byte order"

@@ -13,6 +13,7 @@ PRIMITIVES = ("spectral", "spatial", "color", "noise")
 MIXINGS = ("paper", "official", "none")
 SPATIAL_DISTRIBUTIONS = ("uniform", "arcsine")
 BLENDS = ("dirichlet", "beta", "none")
+DRAWS = ("image", "batch")
 MAX_SPATIAL_CUT = 4094
 MAX_COLOR_CUT = 1024
 MAX_FILTER_SIZE = 31
@@ -45,6 +46,7 @@ class Distributions(NamedTuple):
     random_depth: float
     blend: float
     arcsine: float
+    batch_draws: float
     alpha: float
     spectral_std_max: float
     spatial_cut: float
@@ -54,6 +56,7 @@ class Distributions(NamedTuple):
     color_cut_max: float
     color_band: float
     noise_std: float
+    wave_strength: float
 
 
 class PlanShape(NamedTuple):
@@ -65,6 +68,7 @@ class PlanShape(NamedTuple):
     filter: int
     max_cut: int
     max_band: int
+    waves: int
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,8 @@ class PrimeConfig:
     NumPy numbers are accepted and converted to Python numbers.
 
     Attributes:
-        primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: images
-            are never changed.
+        primitives: Any subset of ``("spectral", "spatial", "color", "noise")``; stored in that order. Empty: the
+            chains change nothing.
         width: Chains per image, ``n`` of Algorithm 1; 1 to 255. With ``mixing="none"`` there is one chain for any
             width.
         depth: Slots per chain, ``m`` of Algorithm 1; 1 to 255.
@@ -100,10 +104,19 @@ class PrimeConfig:
             None: all from 1 to the cutoff.
         noise_std: Standard deviation of additive noise, in units of the image range [0, 1]; must be given when
             ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on noise.
+        wave_strength: Mean strength of the planar waves that are added to the mixed image, one to every channel
+            (docs/METHOD.md, "Planar waves"); a strength of 1 is a wave of amplitude ``sqrt(2) / 32``. 0: no waves. The
+            published code gives 10 as its example. With ``primitives=()`` waves are all that is done.
         include_identity, random_depth, spatial_distribution, blend: Override one part of ``mixing``: the identity among
             the choices of a slot; depth U{1..m}; the distribution of ``q`` for cutoff and temperature, ``"uniform"`` or
             ``"arcsine"`` (Beta(1/2, 1/2)); the weights, ``"dirichlet"``, ``"beta"`` or ``"none"``. None: as implied by
             ``mixing``.
+        draws: ``"image"``: everything is drawn anew for every image, chain and slot, so an image depends on the seed,
+            its index and the epoch alone. ``"batch"``: as in the published code, the images of a batch, that is of one
+            call, share all that a primitive draws but the filter's taps and the coefficients of color maps and noise:
+            strength, cutoff frequencies, band and displacement fields are drawn once for a primitive and slot, for all
+            images and chains (each view apart). The key of these draws is the batch's first image. So an image depends
+            on the batch that it is in, also on how many processes share the images, and is not the same alone.
 
     Raises:
         TypeError, ValueError: A field has the wrong type or is out of range; the message names it.
@@ -133,10 +146,12 @@ class PrimeConfig:
     color_cut: int | None = None
     color_band: int | None = 20
     noise_std: float | None = None
+    wave_strength: float = 0.0
     include_identity: bool | None = None
     random_depth: bool | None = None
     spatial_distribution: Literal["uniform", "arcsine"] | None = None
     blend: Literal["dirichlet", "beta", "none"] | None = None
+    draws: Literal["image", "batch"] = "image"
 
     def __new__(cls, *_: Any, **given: Any) -> PrimeConfig:
         _refuse_old_names(given)
@@ -156,6 +171,7 @@ class PrimeConfig:
             raise ValueError(f"primitives: expected each name once, got {self.primitives!r}")
         object.__setattr__(self, "primitives", tuple(p for p in PRIMITIVES if p in self.primitives))
         _arguments.one_of("mixing", self.mixing, MIXINGS)
+        _arguments.one_of("draws", self.draws, DRAWS)
         if self.spatial_distribution is not None:
             _arguments.one_of("spatial_distribution", self.spatial_distribution, SPATIAL_DISTRIBUTIONS)
         if self.blend is not None:
@@ -172,7 +188,7 @@ class PrimeConfig:
             value = getattr(self, name)
             if value is not None or name not in ("spatial_cut", "color_cut", "color_band"):
                 object.__setattr__(self, name, _arguments.integer(name, value, low, high))
-        for name in ("alpha", "spectral_std_max", "color_variance_max", "noise_std"):
+        for name in ("alpha", "spectral_std_max", "color_variance_max", "noise_std", "wave_strength"):
             value = getattr(self, name)
             if value is not None or name != "noise_std":
                 object.__setattr__(self, name, _arguments.amplitude(name, value, MAX_AMPLITUDE))
@@ -218,7 +234,8 @@ class PrimeConfig:
     @property
     def plan_shape(self) -> PlanShape:
         """The sizes of its plans that the kernels get."""
-        return PlanShape(self.chains, self.depth, self.spectral_size, self.max_cut, self.max_band)
+        waves = int(self.wave_strength > 0)
+        return PlanShape(self.chains, self.depth, self.spectral_size, self.max_cut, self.max_band, waves)
 
     @property
     def _variant(self) -> tuple[bool, bool, str, str]:
@@ -242,17 +259,32 @@ class PrimeConfig:
             height=0.0, width=0.0, chains=float(self.chains), depth=float(self.depth),
             **{name: float(name in self.primitives) for name in PRIMITIVES},
             identity=float(identity), random_depth=float(random_depth), blend=float(BLENDS.index(blend)),
-            arcsine=float(spatial_distribution == "arcsine"), alpha=self.alpha, spectral_std_max=self.spectral_std_max,
+            arcsine=float(spatial_distribution == "arcsine"), batch_draws=float(self.draws == "batch"),
+            alpha=self.alpha, spectral_std_max=self.spectral_std_max,
             spatial_cut=float(self.spatial_cut or 0), spatial_cut_max=float(self.spatial_cut_max),
             color_variance_max=self.color_variance_max, color_cut=float(self.color_cut or 0),
             color_cut_max=float(self.color_cut_max), color_band=float(self.color_band or 0),
-            noise_std=self.noise_std or 0.0,
+            noise_std=self.noise_std or 0.0, wave_strength=self.wave_strength,
         )  # fmt: skip
 
 
 def with_new_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a configuration, perhaps saved by an earlier version, under their present names."""
-    return {_RENAMED.get(name, name): value for name, value in fields.items()}
+    """Fields of a configuration, perhaps saved by an earlier version, under their present names, and with what that
+    version did where it had no field."""
+    return {
+        "draws": "image",
+        "wave_strength": 0.0,
+        **{_RENAMED.get(name, name): value for name, value in fields.items()},
+    }
+
+
+def require_image_draws(config: PrimeConfig, where: str) -> None:
+    """ValueError if images of a batch share draws ``where`` batches are none of training, but arbitrary."""
+    if config.draws != "image":
+        raise ValueError(
+            f"draws: expected 'image' {where}, where an image must not depend on the batch that it happens to be in, "
+            f"got {config.draws!r}"
+        )
 
 
 def _refuse_old_names(given: Iterable[str]) -> None:

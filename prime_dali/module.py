@@ -9,6 +9,7 @@ import torch
 
 from . import _arguments, _counting, torch_ops
 from ._epochs import Epochs
+from ._progress import plural
 from .config import PrimeConfig, as_config
 
 
@@ -18,7 +19,8 @@ class PRIME(Epochs):
     Args:
         config: The distributions, or the name of a preset.
         seed: The run's seed; every random number depends only on it and on the image's index, epoch and view.
-        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss.
+        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss;
+            2: the clean image and one.
         mean, std: One number per channel of the images, on the [0, 1] scale: the output is ``(y - mean) / std``. Both
             or neither.
         out_dtype: dtype of the output; None: that of the images, or float32 if integers are normalized.
@@ -82,7 +84,8 @@ class PRIME(Epochs):
             images: ``[N, C, H, W]`` or ``[C, H, W]``, 1 to 16 channels; or clips ``[N, T, C, H, W]``, with one draw for
                 all frames of a clip. dtypes and ranges as for :func:`prime_dali.apply`.
             index: int64 ``[N]``, each image's (or clip's) index in the data set, on the images' device. With it, the
-                result depends only on seed, index and epoch. None: the module counts, if counting is correct.
+                result depends only on seed, index and epoch (or on the whole batch, if it shares draws:
+                ``PrimeConfig.draws``). None: the module counts, if counting is correct.
             epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 
@@ -105,7 +108,9 @@ class PRIME(Epochs):
         elif not isinstance(index, torch.Tensor):
             raise TypeError(f"index: expected an int64 torch.Tensor, got {type(index).__name__}")
         elif index.dim() == 1 and index.shape[0] != batch.shape[0]:
-            raise ValueError(f"index: expected one number for each of {batch.shape[0]} images, got {index.shape[0]}")
+            raise ValueError(
+                f"index: expected one number for each of {plural(batch.shape[0], 'image')}, got {index.shape[0]}"
+            )
         elif index.device != images.device:
             raise ValueError(f"index: expected on {images.device} like images, got {index.device}")
         plan = torch_ops.sample(

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _arrays, _memory, _slots, random
+from ._progress import plural
 from ._slots import COLOR, IDENTITY, NAMES, SPATIAL
 from .config import MAX_CHAINS, MAX_COLOR_CUT, MAX_DEPTH, MAX_FILTER_SIZE, MAX_SPATIAL_CUT, PlanShape, PrimeConfig
-from .folding import folded_std
 
 _MAX_WEIGHT = 1 + 1 / 512  # with the tolerance of csrc/core/plan.h
 _LIMITS = {
@@ -43,6 +43,7 @@ class Plan:
         max_band: The most frequencies in a color band, 0 to 1024; 0: no color slot. Determines the workspace's size.
         views: Augmented images per input image, 1 to 16.
         channels: Of the images, 1 to 16. Rows do not depend on it.
+        waves: Whether planar waves are added after the mix; then each row has a :attr:`wave_strength`.
 
     Raises:
         TypeError, ValueError: A field has the wrong type, dtype, shape or range; the message names it.
@@ -64,6 +65,7 @@ class Plan:
     max_band: int
     views: int = 1
     channels: int = 3
+    waves: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", _arguments.image_size("size", self.size))
@@ -82,8 +84,10 @@ class Plan:
         _arguments.image_size("size", self.size)
         for name, limits in _LIMITS.items():
             _arguments.integer(name, getattr(self, name), *limits)
+        if not isinstance(self.waves, bool):
+            raise TypeError(f"waves: expected True or False, got {self.waves!r}")
         _arguments.odd("filter_size", self.filter_size, MAX_FILTER_SIZE)
-        rows, words = self.rows, row_words(self.chains, self.depth)
+        rows, words = self.rows, row_words(self.chains, self.depth, self.waves)
         wanted = f"rows: expected int32 [{self.views} * batch, {words}]"
         if hasattr(rows, "detach"):
             import torch
@@ -98,13 +102,16 @@ class Plan:
         if rows.dtype != int32:
             raise TypeError(f"{wanted}, got {rows.dtype} {shape}; convert it to int32 first")
         if len(shape) != 2 or shape[1] != words or shape[0] % self.views:
-            raise ValueError(f"{wanted} for {self.chains} chains of depth {self.depth}, got int32 {shape}")
+            waves = " and waves" if self.waves else ""
+            shaped = f"{plural(self.chains, 'chain')} of depth {self.depth}{waves}"
+            raise ValueError(f"{wanted} for {shaped}, got int32 {shape}")
 
     def validate(self) -> None:
         """Raise an error unless every row is valid. A plan on a GPU is copied to the host first, which synchronizes.
 
         Weights are >= 0 and sum to 1 within 1/512, half a step of 8 bits; primitives are known; strengths 0 to 1e20;
-        spatial cutoffs at most ``max_cut``; color bands lie within 1 to 1024 and have at most ``max_band`` frequencies.
+        also those of waves; spatial cutoffs at most ``max_cut``; color bands lie within 1 to 1024 and have at most
+        ``max_band`` frequencies.
         Every plan that is applied on the CPU is validated, also under ``torch.compile``.
 
         Raises:
@@ -117,7 +124,7 @@ class Plan:
     @classmethod
     def of(cls, config: PrimeConfig, rows: Any, size: tuple[int, int], views: int, channels: int) -> Plan:
         """A plan with these rows, which are (or will be) drawn from ``config``."""
-        return cls(rows, size, *config.plan_shape, views, channels)
+        return cls(rows, size, *config.plan_shape[:-1], views, channels, waves=config.wave_strength > 0)
 
     @classmethod
     def build(
@@ -129,6 +136,7 @@ class Plan:
         filter_size: int = 3,
         channels: int = 3,
         seed: int = 0,
+        waves: Sequence[float] | None = None,
     ) -> Plan:
         """A plan written by hand, as NumPy: for tests, figures and experiments.
 
@@ -142,6 +150,7 @@ class Plan:
             filter_size: Side of the spectral filter.
             channels: Of the images, 1 to 16.
             seed: Seed of the Philox keys: image ``i`` uses index ``i``. An int of 64 bits.
+            waves: Per image, the mean strength of its planar waves (:attr:`wave_strength`). None: no waves.
 
         Raises:
             TypeError, ValueError: An unknown primitive; a strength, cutoff, band or weight out of range; or
@@ -155,9 +164,10 @@ class Plan:
         seed = _arguments.seed(seed)
         chains = max((len(image) for image in slots), default=1) or 1
         depth = max((len(chain) for image in slots for chain in image), default=1) or 1
-        rows = np.zeros((len(slots), row_words(chains, depth)), np.int32)
+        rows = np.zeros((len(slots), row_words(chains, depth, int(waves is not None))), np.int32)
         height_width = _arguments.image_size("size", size)
-        plan = cls(rows, height_width, chains, depth, filter_size, max_cut=0, max_band=0, channels=channels)
+        sizes = (height_width, chains, depth, filter_size, 0, 0)
+        plan = cls(rows, *sizes, channels=channels, waves=waves is not None)
         for r, image in enumerate(slots):
             plan.stream[r] = random.stream(seed, r, 0, 0).view(np.int32)
             for i, chain in enumerate(image):
@@ -166,11 +176,16 @@ class Plan:
                     plan.primitive[r, i, j], plan.strength[r, i, j], plan.first[r, i, j], plan.last[r, i, j] = drawn
         given = [[0.0] + [1.0 / chains] * chains] * len(slots) if weights is None else weights
         if len(given) != len(slots):
-            raise ValueError(f"weights: expected those of {len(slots)} images, got {len(given)}")
+            raise ValueError(f"weights: expected those of {plural(len(slots), 'image')}, got {len(given)}")
         for r, numbers in enumerate(given):
             if len(numbers) != chains + 1:
                 raise ValueError(f"weights[{r}]: expected {chains + 1} numbers, got {len(numbers)}")
             plan.weights[r] = [_arguments.amplitude(f"weights[{r}]", weight, _MAX_WEIGHT) for weight in numbers]
+        if waves is not None:
+            if len(waves) != len(slots):
+                raise ValueError(f"waves: expected those of {len(slots)} images, got {len(waves)}")
+            limit = _slots.MAX_STRENGTH
+            plan.wave_strength[:] = [_arguments.amplitude(f"waves[{r}]", wave, limit) for r, wave in enumerate(waves)]
         cuts = plan.last[plan.primitive == SPATIAL]
         bands = (plan.last - plan.first + 1)[plan.primitive == COLOR]
         built = dataclasses.replace(plan, max_cut=int(cuts.max(initial=0)), max_band=int(bands.max(initial=0)))
@@ -180,18 +195,18 @@ class Plan:
     @property
     def shape(self) -> PlanShape:
         """The sizes that the kernels get besides the rows."""
-        return PlanShape(self.chains, self.depth, self.filter_size, self.max_cut, self.max_band)
+        return PlanShape(self.chains, self.depth, self.filter_size, self.max_cut, self.max_band, int(self.waves))
 
     def check_images(self, batch: int, channels: int, size: tuple[int, int]) -> None:
         """:meth:`check`, and ValueError unless it was drawn for such images, or clips, and so many."""
         self.check()
         if channels != self.channels:
-            drawn = f"plan: drawn for images of {self.channels} channels, got {channels}"
+            drawn = f"plan: drawn for images of {plural(self.channels, 'channel')}, got {channels}"
             raise ValueError(f"{drawn}; sample it with channels={channels}")
         if size != self.size:
             raise ValueError(f"plan: drawn for images of {self.size[0]} x {self.size[1]}, got {size[0]} x {size[1]}")
         if self.batch != batch:
-            raise ValueError(f"plan: drawn for {self.batch} images, got {batch}")
+            raise ValueError(f"plan: drawn for {plural(self.batch, 'image')}, got {batch}")
 
     @property
     def batch(self) -> int:
@@ -210,7 +225,8 @@ class Plan:
         return _as_float32(self.rows[:, 4 : 5 + self.chains])
 
     def _slots(self) -> Any:
-        return self.rows[:, 5 + self.chains :].reshape(self.rows.shape[0], self.chains, self.depth, 4)
+        words = self.rows[:, 5 + self.chains : row_words(self.chains, self.depth, 0)]
+        return words.reshape(self.rows.shape[0], self.chains, self.depth, 4)
 
     @property
     def primitive(self) -> Any:
@@ -226,13 +242,18 @@ class Plan:
 
     @property
     def first(self) -> Any:
-        """int32 ``[rows, chains, depth]``: first frequency of a color band; 0 elsewhere."""
+        """int32 ``[rows, chains, depth]``: first frequency of a color band; spatial: 0, or a shared field's number."""
         return self._slots()[..., 2]
 
     @property
     def last(self) -> Any:
         """int32 ``[rows, chains, depth]``: last frequency of a color band, or the cutoff of a spatial slot; else 0."""
         return self._slots()[..., 3]
+
+    @property
+    def wave_strength(self) -> Any:
+        """float32 ``[rows]``, with alpha applied: the mean strength of each image's waves. None without ``waves``."""
+        return _as_float32(self.rows[:, -1:])[:, 0] if self.waves else None
 
     def numpy(self) -> Plan:
         """The same plan as NumPy on the host; synchronizes if the plan is on a GPU."""
@@ -306,7 +327,7 @@ class Plan:
             name, strength = NAMES[plan.primitive[row, chain, j]], float(plan.strength[row, chain, j])
             band = int(plan.first[row, chain, j]), int(plan.last[row, chain, j])
             slot = Slot(row, chain, j, name, strength, *band, np.empty(0))
-            slots.append(dataclasses.replace(slot, coefficients=_coefficients(slot, plan)))
+            slots.append(dataclasses.replace(slot, coefficients=_slots.coefficients(slot, plan)))
         return slots
 
     def describe(self, row: int | None = None, *, limit: int = 16) -> str:
@@ -334,9 +355,10 @@ class Plan:
         """What the plan is for and where it is, without its numbers; :meth:`describe` has those."""
         module = type(self.rows).__module__.partition(".")[0]
         device = {"torch": str(getattr(self.rows, "device", "")), "numpy": "cpu"}.get(module, "cuda")
+        waves = ", waves=True" if self.waves else ""
         return (
             f"Plan(rows={self.rows.shape[0]}, views={self.views}, size={self.size}, channels={self.channels}, "
-            f"chains={self.chains}, depth={self.depth}, device={device!r}, array={module!r})"
+            f"chains={self.chains}, depth={self.depth}{waves}, device={device!r}, array={module!r})"
         )
 
 
@@ -359,36 +381,9 @@ class Slot:
     coefficients: NDArray[np.float64]
 
 
-def _coefficients(slot: Slot, plan: Plan) -> NDArray[np.float64]:
-    stream = plan.stream[slot.row].view(np.uint32)
-
-    def normals(count: int, base: int, purpose: str, channel: int = 0) -> NDArray[np.float64]:
-        return random.normals(stream, count, base, slot.chain, slot.slot, purpose, channel)
-
-    height, width = plan.size
-    if slot.primitive == "spectral":
-        side = plan.filter_size
-        taps = slot.strength * normals(side * side, 0, "filter").reshape(side, side)
-        taps[side // 2, side // 2] += 1
-        return taps
-    if slot.primitive == "color":
-        count = slot.last - slot.first + 1
-        return slot.strength * np.stack([normals(count, 0, "color", c) for c in range(plan.channels)])
-    if slot.primitive == "noise":
-        rows = [normals(width, row * random.RUN, "noise") for row in range(plan.channels * height)]
-        return slot.strength * np.stack(rows).reshape(plan.channels, height, width)
-    std = folded_std(slot.last, height, width)
-    modes = np.zeros((2, *std.shape))
-    for field, purpose in enumerate(("row_shift", "column_shift")):
-        for a in range(1, std.shape[0] + 1):
-            count = int(np.count_nonzero(std[a - 1]))  # the modes of a row inside the disc are the first ones
-            modes[field, a - 1, :count] = std[a - 1, :count] * normals(count, a * random.RUN, purpose)
-    return modes
-
-
-def row_words(chains: int, depth: int) -> int:
-    """Number of int32 words in a plan's row: Philox key, weights, slots."""
-    return 5 + chains + 4 * chains * depth
+def row_words(chains: int, depth: int, waves: int) -> int:
+    """Number of int32 words in a plan's row: Philox key, weights, slots, and with ``waves`` of 1 their strength."""
+    return 5 + chains + 4 * chains * depth + waves
 
 
 def _as_float32(words: Any) -> Any:

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 RUN = 1024  # counters between two runs of one purpose
-PURPOSES = {"draw": 0, "filter": 1, "row_shift": 2, "column_shift": 3, "color": 4, "noise": 7, "weights": 8, "depth": 9}
+PURPOSES = {
+    "draw": 0, "filter": 1, "row_shift": 2, "column_shift": 3, "color": 4, "noise": 7, "weights": 8, "depth": 9,
+    "wave": 10,
+}  # fmt: skip
 
 Words = NDArray[np.uint32]
 Integers = int | NDArray[np.int64]
@@ -46,9 +49,28 @@ def stream(seed: int, index: Integers, epoch: Integers, view: Integers) -> Words
     return philox(counter.astype(np.uint32), np.array([seed & low, seed >> 32 & low], np.uint32))
 
 
+def field_place(number: int, stream: Words, chain: int, slot: int) -> tuple[Words, int, int]:
+    """Stream, chain and slot that the coefficients of a spatial slot derive from.
+
+    They are its own if ``number`` is 0; a pair of fields with another number, which images share, derives from that
+    alone (``PrimeConfig.draws``).
+    """
+    return (stream, chain, slot) if number == 0 else (np.array([number & 0xFFFFFFFF, 0, 0, 0], np.uint32), 0, 0)
+
+
 def uniform(words: Words) -> NDArray[np.float64]:
     """Uniform in (0, 1): the midpoints of 2^23 equal cells."""
     return ((words >> np.uint32(9)).astype(np.float64) + 0.5) * 2.0**-23
+
+
+def blocks(stream: Words, count: int, base: int, chain: int, slot: int, purpose: str, channel: int = 0) -> Words:
+    """``count`` blocks of one run, uint32 ``[count, 4]``, from number ``base`` on."""
+    base, channel = base + channel // 3 * RUN, channel % 3  # three purposes take the channels in turn
+    counter = np.zeros((count, 4), np.uint32)
+    counter[:, 0] = base + np.arange(count)
+    counter[:, 1] = chain << 16 | slot << 8 | (PURPOSES[purpose] + channel)
+    counter[:, 2], counter[:, 3] = stream[2], stream[3]
+    return philox(counter, stream[:2])
 
 
 def normals(
@@ -58,12 +80,6 @@ def normals(
 
     Number ``k`` is number ``k % 4`` of the Box-Muller transform of block ``base + k // 4``.
     """
-    base, channel = base + channel // 3 * RUN, channel % 3  # three purposes take the channels in turn
-    blocks = -(-count // 4)
-    place = chain << 16 | slot << 8 | (PURPOSES[purpose] + channel)
-    counter = np.zeros((blocks, 4), np.uint32)
-    counter[:, 0] = base + np.arange(blocks)
-    counter[:, 1], counter[:, 2], counter[:, 3] = place, stream[2], stream[3]
-    u = uniform(philox(counter, stream[:2]))
+    u = uniform(blocks(stream, -(-count // 4), base, chain, slot, purpose, channel))
     radius, angle = np.sqrt(-2 * np.log(u[:, 0::2])), 2 * np.pi * u[:, 1::2]
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).reshape(-1)[:count]

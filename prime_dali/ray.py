@@ -8,18 +8,23 @@
         batch_size=256,
         compute=ray.data.ActorPoolStrategy(size=8),
     )
+
+With ``num_gpus=1`` beside these, each of the eight actors runs on a GPU of its own; with ``num_gpus=0.25`` four actors
+share one.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _arguments, _batches, _devices, _extras
-from .config import PrimeConfig, as_config
+from . import _arguments, _batches, _devices, _extras, arrays
+from .config import PrimeConfig, as_config, require_image_draws
 
 try:
     import ray
@@ -34,21 +39,23 @@ class PRIME:
 
     An image is the same as on one machine, whatever the batches, actors and blocks: its draws depend only on seed,
     index and epoch. On the CPU, where it gets as many threads as its actor has CPUs, it is bit-identical to
-    :func:`prime_dali.apply`; a GPU differs in rounding.
+    :func:`prime_dali.arrays.apply`; a GPU differs in rounding.
 
     Args:
-        config: The distributions, or the name of a preset.
+        config: The distributions, or the name of a preset; with ``draws="image"``.
         seed: The run's seed.
-        image: The column of the images: ``[H, W, 3]``, uint8 in 0..255, or float16 or float32 in [0, 1]. They are
-            replaced, and keep dtype and size. If their sizes differ, they are augmented one by one.
+        image: The column of the images: ``[H, W]``, ``[H, W, C]``, or clips ``[T, H, W, C]``, whose frames are all
+            augmented in the same way; 1 to 16 channels, uint8 in 0..255, uint16 in 0..65535, or float16 or float32 in
+            [0, 1]. They are replaced, and keep dtype and shape. If their shapes differ, they are augmented one by one.
         index: The column of each image's index in the data set, integers. Number the images before anything shuffles
             or repartitions them.
         epoch: The epoch, or the name of a column of integers.
-        device: ``"cpu"``, ``"cuda"`` (give ``num_gpus=1`` to ``map_batches``), or ``"auto"``: the GPU that Ray has
-            assigned to the actor, or the CPU.
+        device: ``"auto"``: the GPU that Ray has assigned to the actor (``num_gpus=`` of ``map_batches``), or the CPU if
+            it has none. ``"cuda"``: the assigned GPU. ``"cuda:N"``: one of the GPUs that the process sees, whether or
+            not Ray has assigned it. ``"cpu"``.
 
     Raises:
-        TypeError, ValueError: An argument is invalid.
+        TypeError, ValueError: An argument is invalid, or the GPU is not there.
 
     Examples:
         >>> import prime_dali.ray
@@ -57,6 +64,8 @@ class PRIME:
         >>> out = augment(batch)
         >>> out["image"].shape, out["image"].dtype, list(out)
         ((4, 32, 32, 3), dtype('uint8'), ['image', 'index', 'label'])
+        >>> augment({"image": np.zeros((4, 32, 32), np.uint16), "index": np.arange(4)})["image"].dtype
+        dtype('uint16')
     """
 
     def __init__(
@@ -70,18 +79,19 @@ class PRIME:
         device: str = "auto",
     ) -> None:
         self.config, self.seed = as_config(config), _arguments.seed(seed)
+        require_image_draws(self.config, "with Ray Data")
         for argument, column in (("image", image), ("index", index)):
             if not isinstance(column, str):
                 raise TypeError(f"{argument}: expected the name of a column, got {column!r}")
         self.image, self.index = image, index
         self.epoch = epoch if isinstance(epoch, str) else _arguments.epoch(epoch)
-        _arguments.one_of("device", device, ("auto", "cpu", "cuda"))
+        if not isinstance(device, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+            raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {device!r}")
         self.threads: int | None = None  # outside an actor: all
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
             given = ray.get_runtime_context().get_assigned_resources()
             self.threads = max(1, int(given.get("CPU", 1)))
-            if device == "auto":
-                device = "cuda" if given.get("GPU") else "cpu"
+            device = _assigned_device(device)
         self.device = _devices.kernel_device(device)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,9 +115,33 @@ class PRIME:
         return {**batch, self.image: out}
 
     def _augment(self, images: NDArray[Any], index: NDArray[np.int64], epoch: Any) -> NDArray[Any]:
-        if images.ndim != 4 or images.shape[3] != 3:
-            raise ValueError(f"image: expected images [H, W, 3] in the column {self.image!r}, got {images.shape[1:]}")
-        return _batches.augment(images, index, epoch, self.config, self.seed, self.device, self.threads)[0]
+        """Images of one shape, ``[N, ...]``."""
+        where = f"image: the column {self.image!r}"
+        arrays.check_dtype(where, images.dtype)
+        shape, most = images.shape, _arguments.MAX_CHANNELS
+        if images.ndim == 3:
+            images = images[..., None]
+        if images.ndim not in (4, 5) or not 1 <= images.shape[-1] <= most:
+            wanted = f"[H, W], [H, W, C] or clips [T, H, W, C] of 1 to {most} channels"
+            raise ValueError(f"{where}: expected {wanted}, got {list(shape[1:])}")
+        _arguments.image_size(where, images.shape[-3:-1])
+        given = (self.config, self.seed, self.device, self.threads)
+        return _batches.augment(images, index, epoch, *given)[0].reshape(shape)
+
+
+def _assigned_device(wish: str) -> str:
+    """The device of this worker of Ray: with ``"auto"`` and ``"cuda"`` the first GPU that Ray has assigned to it."""
+    gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    if wish == "auto":
+        wish = "cuda" if gpus else "cpu"
+    if wish != "cuda":
+        return wish
+    if not gpus:
+        raise ValueError("device: expected num_gpus= in map_batches for 'cuda', got an actor without a GPU; cuda:N "
+                         "takes one that Ray has not assigned")  # fmt: skip
+    # Ray usually hides all other GPUs. If it is told not to, torch's numbers are those of the visible ones.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return f"cuda:{visible.index(gpus[0]) if gpus[0] in visible else gpus[0]}"
 
 
 def _column(argument: str, name: str, batch: Mapping[str, Any]) -> NDArray[Any]:

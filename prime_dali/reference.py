@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _arguments, _memory
+from . import _arguments, _memory, _waves
 from .plan import Plan, Slot
 
 __all__ = ["apply", "apply_slot", "color", "displacement", "noise", "spatial", "spectral"]
@@ -25,7 +25,8 @@ def apply(images: Any, plan: Plan) -> Array:
         plan: A plan for these images.
 
     Returns:
-        float64 ``[views * N, C, H, W]``, or ``[views * N, T, C, H, W]``: ``x + sum_i lambda_i (chain_i - x)``.
+        float64 ``[views * N, C, H, W]``, or ``[views * N, T, C, H, W]``: ``x + sum_i lambda_i (chain_i - x)``, to which
+        planar waves are added if the plan has them.
 
     Raises:
         TypeError, ValueError: The images have the wrong type, shape or range for the plan, or the plan is invalid
@@ -72,6 +73,9 @@ def apply(images: Any, plan: Plan) -> Array:
     out = np.concatenate([x] * plan.views)
     for (row, chain), end in chains.items():
         out[row] += float(plan.weights[row, chain + 1]) * (end - x[row % plan.batch])
+    for row in range(len(out)):
+        if waves := _waves.drawn(plan, row):
+            out[row] = np.clip(out[row] + [_planar_wave(wave, plan.size) for wave in waves], 0, 1)
     return out
 
 
@@ -170,6 +174,15 @@ def noise(x: Array, slot: Slot) -> Array:
         0.1
     """
     return x + slot.coefficients
+
+
+def _planar_wave(wave: _waves.Wave, size: tuple[int, int]) -> Array:
+    """``a sin(2 pi f (y cos w + x sin w) / (n - 1) - pi / 4)``, float64 ``[H, W]``, y and x in pixels from the center,
+    ``n^2 = H W`` (docs/METHOD.md, "Planar waves")."""
+    y, x = (np.arange(side) - (side - 1) / 2 for side in size)
+    waves = 2 * np.pi * wave.frequency / (np.sqrt(size[0] * size[1]) - 1)
+    along = np.cos(wave.direction) * y[:, None] + np.sin(wave.direction) * x
+    return wave.amplitude * np.sin(waves * along - np.pi / 4)
 
 
 FUNCTIONS = {function.__name__: function for function in (spectral, spatial, color, noise)}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from . import _arguments, _arrays, _memory, _native
+from ._progress import plural
 from .config import Distributions, PlanShape, PrimeConfig
 from .plan import Plan, row_words
 
@@ -65,7 +66,7 @@ def _sample_fake(
     expected = len(Distributions._fields)
     _expect(len(distributions) == expected, f"distributions: expected {expected} numbers")
     drawn = Distributions(*distributions)
-    words = row_words(int(drawn.chains), int(drawn.depth))
+    words = row_words(int(drawn.chains), int(drawn.depth), int(drawn.wave_strength > 0))
     return index.new_empty((len(views) * index.shape[0], words), dtype=torch.int32)
 
 
@@ -87,7 +88,7 @@ def _apply_fake(
     expected = len(PlanShape._fields)
     _expect(len(plan_shape) == expected, f"plan_shape: expected {expected} numbers")
     shape = PlanShape(*plan_shape)
-    words = row_words(shape.chains, shape.depth)
+    words = row_words(shape.chains, shape.depth, shape.waves)
     _expect(
         plan.dtype == torch.int32 and plan.dim() == 2 and plan.shape[1] == words,
         "prime_dali: expected plan: int32 [R, words of a row]",
@@ -282,7 +283,8 @@ def apply_batch(
         if "prime_dali: out of memory" not in str(error):
             raise
         raise torch.OutOfMemoryError(
-            f"prime_dali: out of memory for {plan.rows.shape[0]} images on {batch.device}; use smaller batches"
+            f"prime_dali: out of memory for {plural(plan.rows.shape[0], 'image')} on {batch.device}; "
+            "use smaller batches"
         ) from None
     return out.unflatten(0, clips) if clips else out
 

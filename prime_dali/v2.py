@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from . import _arguments, _counting, _extras, torch_ops
 from ._epochs import Epochs
+from ._progress import plural
 from .config import PrimeConfig, as_config
 
 try:
@@ -172,13 +172,7 @@ class PRIME(Epochs, v2.Transform):
         """The entry of a sample with its index, as it is there; None without ``index_key``."""
         if self.index_key is None:
             return None
-        if isinstance(sample, (Mapping, tuple, list)):
-            try:
-                return sample[self.index_key]  # type: ignore[index]
-            except (KeyError, IndexError, TypeError):
-                pass
-        got = f"one with {list(sample)}" if isinstance(sample, Mapping) else type(sample).__name__
-        raise ValueError(f"index_key: expected a sample with the entry {self.index_key!r}, got {got}")
+        return _arguments.entry("index_key", sample, self.index_key, "sample")
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
@@ -238,7 +232,7 @@ def _numbers(index: Any, count: int | None) -> torch.Tensor:
             wanted = "one number for a single image" if count is None else f"int64 [{count}] for a batch"
             raise ValueError(f"index: expected {wanted}, got int64 {list(index.shape)}")
         if count is not None and numbers.shape[0] != count:
-            raise ValueError(f"index: expected one number for each of {count} images, got {numbers.shape[0]}")
+            raise ValueError(f"index: expected one number for each of {plural(count, 'image')}, got {numbers.shape[0]}")
         return numbers
     if count is not None or isinstance(index, torch.Tensor):
         got = f"{index.dtype} {list(index.shape)}" if isinstance(index, torch.Tensor) else repr(index)

@@ -99,6 +99,7 @@ def apply(
 
 def sample(cuda: Any, config: PrimeConfig, index: np.ndarray, size: tuple[int, int], seed: int) -> np.ndarray:
     """Rows of the plan that ``prime_dali.sample(config, index, size=size, seed=seed)`` draws, drawn by CUDA."""
-    rows = np.empty((len(index), row_words(config.chains, config.depth)), np.int32)
+    shape = config.plan_shape
+    rows = np.empty((len(index), row_words(shape.chains, shape.depth, shape.waves)), np.int32)
     cuda.Sample(config.distributions(*size), [0], seed, index, np.zeros(1, np.int64), rows).cuda(0)
     return rows

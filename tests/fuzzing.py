@@ -62,10 +62,12 @@ def configs(draw: st.DrawFn) -> PrimeConfig:
         color_cut=draw(st.none() | st.integers(1, 1024)),
         color_band=draw(st.none() | st.integers(1, 1024)),
         noise_std=draw(noise),
+        wave_strength=draw(st.sampled_from((0.0, 0.0, 10.0))),
         include_identity=draw(flag),
         random_depth=draw(flag),
         spatial_distribution=draw(st.sampled_from((None, "uniform", "arcsine"))),
         blend=draw(st.sampled_from((None, "dirichlet", "beta", "none"))),
+        draws=draw(st.sampled_from(("image", "image", "batch"))),
     )
 
 

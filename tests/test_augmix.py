@@ -153,6 +153,7 @@ def test_same_image_whatever_the_batch(device: str) -> None:
     for part in ([0, 1], [3], [5, 2, 4]):
         assert torch.equal(module(images[part], index[part], 2).unflatten(0, (3, -1)), whole[:, part])
     assert torch.equal(AugMix(3, seed=1)(images, index, 2), whole[1])  # the one view is the first of three
+    assert torch.equal(AugMix(3, seed=1, views=2)(images, index, 2), whole[:2].flatten(0, 1))
     epochs = torch.full((6,), 2, device=device)
     assert torch.equal(module(images, index, epochs).unflatten(0, (3, 6)), whole)
     same = module(images[[0] * 6], index, 2)[6:12]
@@ -303,7 +304,7 @@ IMAGES, INDEX = torch.zeros(2, 3, 16, 16), torch.arange(2)
     ({"width": 9}, ValueError, "width: expected 1 to 8, got 9"),
     ({"depth": 0}, ValueError, "depth: expected 1 to 5, or -1 for 1 to 3 at random, got 0"),
     ({"depth": -2}, ValueError, "depth: expected -1 to 5, got -2"),
-    ({"views": 2}, ValueError, r"views: expected 1 or 3 \(clean, augmented, augmented\), got 2"),
+    ({"views": 4}, ValueError, r"views: expected 1, 2 \(clean, augmented\) or 3 .*, got 4"),
     ({"seed": "1"}, TypeError, "seed: expected an int, got str"),
     ({"mean": MEAN}, ValueError, "std: expected three numbers because mean is given, got None"),
     ({"out_dtype": torch.float64}, TypeError, "out_dtype: expected uint8, uint16, float16, bfloat16 or float32, got torch.float64"),

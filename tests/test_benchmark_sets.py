@@ -127,7 +127,7 @@ def test_class_folders_are_mapped_by_name(tmp_path: Path) -> None:
 def test_unknown_class_folders(tmp_path: Path) -> None:
     save_picture(tmp_path / WNIDS[0] / "a.png", 0)
     save_picture(tmp_path / "n99999999" / "a.png", 0)
-    message = f"expected the network's 4 classes ({WNIDS[0]} to {WNIDS[3]}), got 1 others: n99999999"
+    message = f"expected the network's 4 classes ({WNIDS[0]} to {WNIDS[3]}), got 1 other: n99999999"
     with pytest.raises(ValueError, match=re.escape(message)):
         benchmarks.imagenet_pictures(tmp_path, WNIDS)
     assert benchmarks.imagenet_pictures(tmp_path, WNIDS, subset=True).labels.tolist() == [0]

@@ -15,6 +15,7 @@ import torch
 from conftest import CUDA, make_images
 
 import prime_dali
+from prime_dali.data.formats import open_records
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 
@@ -143,8 +144,31 @@ def test_pipelines(device: str, photos: Path, plugin: Path, run_here: Callable[.
     assert "32 x 32, batch 2, 2 threads, decoded" in text
     tiny = ["--model", "resnet18", "--size", 32, "--batch", 2, "--steps", 2, "--rounds", 2, "--warmup", 1]
     text = run_here("training_loop", photos, "--device", device, *tiny, "--no-compile", "--json", written)
-    assert_rated(written, ["without", "native", "cupy", "dlpack"])
+    assert_rated(written, ["bare", "without", "native", "cupy", "dlpack"])
     assert "resnet18, 32 x 32, batch 2" in text
+
+
+def test_formats(
+    photos: Path, script: Callable[[str], ModuleType], run_here: Callable[..., str], tmp_path: Path
+) -> None:
+    """Every format has the same images and labels, and its own rates."""
+    for package in ("nvidia.dali", "datasets", "google_crc32c"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    formats, written = script("formats"), tmp_path / "out.json"
+    (photos / "other").mkdir()
+    (photos / "class" / "3.jpg").rename(photos / "other" / "3.jpg")
+    (tmp_path / "work").mkdir()
+    for place in formats.written(photos, tmp_path / "work").values():
+        records = open_records(place)
+        expected = [(path.read_bytes(), i // 3) for i, path in enumerate(sorted(photos.glob("*/*")))]
+        assert [(records.encoded(i), records.labels[i]) for i in range(4)] == expected
+    tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--rounds", 2, "--warmup", 1, "--threads", 1]
+    text = run_here("formats", photos, *tiny, "--json", written)
+    by_dali = [f"{name} by DALI" for name in formats.OWN]
+    assert_rated(written, [*(f"{name}, bytes" for name in formats.FORMATS), *formats.FORMATS, *by_dali])
+    assert "of folders, bytes" in text
+    assert "pipelines, 32 x 32, batch 2, 1 threads" in text
+    assert len(list(formats.make_photographs(3, tmp_path / "made").glob("class[01]/*.jpg"))) == 3
 
 
 def test_pipelines_need_a_folder_of_class_folders(
@@ -275,13 +299,14 @@ def test_scaling_counts_processes(script: Callable[[str], ModuleType]) -> None:
     """Twice the processes at 1.5 times the rate is an efficiency of 0.75."""
     scaling = script("scaling")
     lines = scaling.table([
-        {"processes": 1, "rates": [90.0, 100.0, 120.0], "error": ""},
-        {"processes": 2, "rates": [150.0], "error": ""},
-        {"processes": 4, "rates": [], "error": "why"},
+        {"processes": 1, "rates": [90.0, 100.0, 120.0], "bare": [100.0, 125.0, 130.0], "error": ""},
+        {"processes": 2, "rates": [150.0], "bare": [200.0], "error": ""},
+        {"processes": 4, "rates": [], "bare": [], "error": "why"},
     ]).splitlines()  # fmt: skip
     assert [line.split() for line in lines] == [
-        ["processes", "images/s", "min", "max", "efficiency"], ["1", "100", "90.0", "120", "1.000"],
-        ["2", "150", "150", "150", "0.750"], ["4", "failed"], ["4", "processes:", "why"],
+        ["processes", "bare", "images/s", "min", "max", "of", "bare", "efficiency"],
+        ["1", "125", "100", "90.0", "120", "0.800", "1.000"], ["2", "200", "150", "150", "150", "0.750", "0.750"],
+        ["4", "failed"], ["4", "processes:", "why"],
     ]  # fmt: skip
 
 
@@ -300,5 +325,5 @@ def test_scaling_runs(run_here: Callable[..., str], tmp_path: Path, monkeypatch:
     )  # fmt: skip
     assert [line.split()[0] for line in out.splitlines()] == ["processes", "2"]
     found = json.loads((tmp_path / "s.json").read_text())["results"]
-    assert [len(r["rates"]) for r in found] == [7]
-    assert all(rate > 0 for r in found for rate in r["rates"])
+    assert [(len(r["rates"]), len(r["bare"])) for r in found] == [(7, 7)]
+    assert all(rate > 0 for r in found for rate in (*r["rates"], *r["bare"]))

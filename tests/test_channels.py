@@ -102,6 +102,21 @@ def test_the_first_channels_are_those_of_fewer(dtype: Any, kernels: tuple[str, R
             assert len(np.unique(slot.coefficients.reshape(16, -1)[:, 0])) == 16
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 6, 8])
+def test_bytes_that_are_read_by_words(channels: int, cuda: Any) -> None:
+    """From planes and from pixels; the same bits as bytes one by one, which those of an odd address are."""
+    images, flip = images_of(channels, size=(9, 20)), np.array([True, False, True])
+    plan = prime_dali.sample(CONFIG, np.arange(3), size=(9, 20), seed=3, channels=channels, view=("clean", 0))
+    odd = np.empty(images.size + 1, np.uint8)[1:].reshape(images.shape)
+    odd[:] = images
+    expected = emulated_cuda.apply(cuda, odd, plan, flip=flip)
+    assert np.array_equal(
+        expected[:3], np.where(flip[:, None, None, None], images[..., ::-1], images) / np.float32(255)
+    )
+    for layout in ("NCHW", "NHWC"):
+        assert np.array_equal(emulated_cuda.apply(cuda, images, plan, flip=flip, layout=layout), expected)
+
+
 def test_every_uint16_comes_back(kernels: tuple[str, Run]) -> None:
     _, run = kernels
     levels = np.arange(65536, dtype=np.uint16).reshape(1, 1, 256, 256)

@@ -69,7 +69,7 @@ def test_class_folders(images: np.ndarray, tmp_path: Path) -> None:
             place = tmp_path / part / NAMES[label]
             place.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image).save(place / f"{i:04d}.png")
-    with pytest.raises(ValueError, match=r"label: expected none for class folders, .*, got 'fine_label'"):
+    with pytest.raises(ValueError, match=r"label: expected none for the class folders in .*, got 'fine_label'"):
         read_cifar(tmp_path, 10, train=False, label="fine_label")
     read = read_cifar(tmp_path, 10, train=False)
     assert read.classes == tuple(NAMES)

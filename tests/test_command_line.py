@@ -51,7 +51,7 @@ MISTAKES = [
     ("", 2, "prime-dali: expected a command, one of doctor, build-dali-plugin, demo, gallery, augment, train, corrupt, evaluate, analyze, got none"),
     ("gallry", 2, "got 'gallry'; did you mean 'gallery'?"),
     ("--verson", 2, "prime-dali: --verson: no such option; did you mean --version?"),
-    ("analyze", 2, "prime-dali analyze: expected a command, one of similarity, embedding, methods, ablation, alpha, sample-complexity, cost, got none"),
+    ("analyze", 2, "prime-dali analyze: expected a command, one of similarity, embedding, methods, ablation, compare, alpha, sample-complexity, cost, got none"),
     ("analyze ablaton --out o", 2, "got 'ablaton'; did you mean 'ablation'?"),
     ("demo --device gpu", 2, "prime-dali demo: --device: expected one of 'auto', 'cpu', 'cuda', got 'gpu'; did you mean 'cuda'?"),
     ("demo --batchs 4", 2, "prime-dali demo: --batchs: no such option; did you mean --batches?"),
@@ -289,7 +289,7 @@ def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
     assert cli.main(["train", *words, "--epochs", "2", "--limit-steps", "4"]) == 0
     said = capsys.readouterr().out
     for line in (r"data     cifar10 in .*, 10 classes", r"images   32 x 32, 4 steps of 20 per epoch, 2 epochs",
-                 r"network  shufflenet_v2_x0_5, stem imagenet, [\d,]+ parameters", r"device   cpu, 1 threads, float32, not compiled",
+                 r"network  shufflenet_v2_x0_5, stem imagenet, [\d,]+ parameters", r"device   cpu, 1 thread, float32, not compiled",
                  r"done: 8 steps, .* % of the validation images correct; .*last\.pt"):  # fmt: skip
         assert re.search(f"^{line}$", said, re.M), line
     epochs = re.findall(r"correct; ([\d.]+) s per epoch", said)

@@ -60,8 +60,9 @@ BAD_SAMPLES = [
     (drawn(spatial_cut_max=2), "distributions: spatial_cut_max: expected 3 to 4094"),
     (drawn(color_cut_max=0), "distributions: color_cut_max: expected 1 to 1024"),
     (drawn(color_band=2000), "distributions: color_band: expected 0 to 1024"),
+    (drawn(wave_strength=-1), "distributions: wave_strength: expected 0 to"),
     (drawn(height=0), "height: expected 8 to 4096"),
-    ({"distributions": [1.0] * 20}, "distributions: expected 21 numbers, got 20"),
+    ({"distributions": [1.0] * 20}, f"distributions: expected {len(config.Distributions._fields)} numbers, got 20"),
     ({"views": []}, "views: expected 1 to 16, got 0"),
     ({"views": [0] * 17}, "views: expected 1 to 16, got 17"),
     ({"views": [-2]}, "view: expected -1 to 4294967295, got -2"),
@@ -77,14 +78,16 @@ BAD_SAMPLES = [
     ({"plan": as_if(ROWS, data=(ROWS.ctypes.data, True))}, "plan: expected a writable array"),
 ]
 BAD_APPLIES = [
-    *(({"plan_shape": [n, 3, 3, 100, 10]}, "chains: expected 1 to 255") for n in (0, -1, 256, 2**32 + 3)),
-    ({"plan_shape": [3, 0, 3, 100, 10]}, "depth: expected 1 to 255, got 0"),
-    *(({"plan_shape": [3, 3, n, 100, 10]}, "filter_size: expected 1 to 31") for n in (0, 40000)),
-    ({"plan_shape": [3, 3, 4, 100, 10]}, "filter_size: expected an odd number, got 4"),
-    ({"plan_shape": [3, 3, 3, 2**31 - 1, 10]}, "max_cut: expected 0 to 4094"),
-    ({"plan_shape": [3, 3, 3, 100, -1]}, "max_band: expected 0 to 1024"),
-    ({"plan_shape": [3, 3, 3]}, "plan_shape: expected 5 numbers, got 3"),
-    ({"plan_shape": [2, 3, 3, 100, 10]}, "plan: expected rows of 31 words, got 44"),
+    *(({"plan_shape": [n, 3, 3, 100, 10, 0]}, "chains: expected 1 to 255") for n in (0, -1, 256, 2**32 + 3)),
+    ({"plan_shape": [3, 0, 3, 100, 10, 0]}, "depth: expected 1 to 255, got 0"),
+    *(({"plan_shape": [3, 3, n, 100, 10, 0]}, "filter_size: expected 1 to 31") for n in (0, 40000)),
+    ({"plan_shape": [3, 3, 4, 100, 10, 0]}, "filter_size: expected an odd number, got 4"),
+    ({"plan_shape": [3, 3, 3, 2**31 - 1, 10, 0]}, "max_cut: expected 0 to 4094"),
+    ({"plan_shape": [3, 3, 3, 100, -1, 0]}, "max_band: expected 0 to 1024"),
+    ({"plan_shape": [3, 3, 3, 100, 10, 2]}, "waves: expected 0 to 1, got 2"),
+    ({"plan_shape": [3, 3, 3, 100, 10, 1]}, "plan: expected rows of 45 words, got 44"),
+    ({"plan_shape": [3, 3, 3]}, "plan_shape: expected 6 numbers, got 3"),
+    ({"plan_shape": [2, 3, 3, 100, 10, 0]}, "plan: expected rows of 31 words, got 44"),
     ({"images": as_if(IMAGES, shape=(2, 3, 4097, 20))}, "height: expected 8 to 4096"),
     ({"images": as_if(IMAGES, shape=(2, 3, 16, 2**32 + 20))}, "width: expected 8 to 4096"),
     ({"images": IMAGES[0]}, r"images: expected \[N, C, H, W\]"),
@@ -150,13 +153,13 @@ def test_the_named_numbers_are_those_of_the_core() -> None:
 
 def test_the_limits_are_those_of_python() -> None:
     limits = {"chains": config.MAX_CHAINS, "depth": config.MAX_DEPTH, "filter_size": config.MAX_FILTER_SIZE,
-              "max_cut": config.MAX_SPATIAL_CUT, "max_band": config.MAX_COLOR_CUT}  # fmt: skip
+              "max_cut": config.MAX_SPATIAL_CUT, "max_band": config.MAX_COLOR_CUT, "waves": 1}  # fmt: skip
     for field, (name, most) in zip(DRAWN.shape._fields, limits.items(), strict=True):
         shape = DRAWN.shape._replace(**{field: most + 2})
         with pytest.raises(ValueError, match=f"{name}: expected . to {most}, got {most + 2}"):
             _arrays.validate(DRAWN.rows[:0], shape)
         shape = shape._replace(**{field: most})
-        _arrays.validate(np.empty((0, plan.row_words(shape.chains, shape.depth)), np.int32), shape)
+        _arrays.validate(np.empty((0, plan.row_words(shape.chains, shape.depth, shape.waves)), np.int32), shape)
     for value in (config.MAX_AMPLITUDE, np.nextafter(config.MAX_AMPLITUDE, np.inf)):
         if value == config.MAX_AMPLITUDE:
             _arrays.Sample(**{**sample_arguments(), **drawn(alpha=value)}).cpu()

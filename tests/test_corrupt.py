@@ -220,7 +220,9 @@ def test_imagenet_layout(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     command = ["corrupt", "imagenet", str(source), str(out), "--only", "snow", "contrast", "--severities", "4", "2"]
     command += ["--workers", "1"]
     assert cli.main(command) == 1
-    assert f"{broken}: not a readable image" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert f"{broken}: not a readable image" in said.err
+    assert "ImageNet-C: stopped after 2 images; the same command resumes" in said.out  # without the broken one
     assert cli.main([*command, "--on-error", "skip"]) == 0
     printed = capsys.readouterr().out
     assert f"skipped {broken}: not a readable image" in printed

@@ -65,6 +65,15 @@ def test_whole_images(name: str, size: tuple[int, int], mixing: str, cuda: Any) 
     assert count_beyond(out, expected, EIGHT_BIT) <= count_beyond(drifted, expected, EIGHT_BIT) < 0.3 * out.size
 
 
+def test_fields_that_a_batch_shares(cuda: Any) -> None:
+    config = preset("cifar").replace(primitives=("spatial",), draws="batch", mixing="none", include_identity=False)
+    plan = sample(config, np.arange(3), size=(32, 32), seed=4)
+    images = make_images(1, 32, 32).repeat(3, 1, 1, 1)
+    out = apply(cuda, images.numpy(), plan)
+    assert count_beyond(out, reference.apply(images, plan), SHIFTED["cuda"]) < 0.001 * out.size
+    assert np.array_equal(out[1:], out[:2])
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("size", [(20, 24), (19, 23)])
 def test_outputs(size: tuple[int, int], layout: str, cuda: Any) -> None:

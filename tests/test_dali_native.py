@@ -23,6 +23,7 @@ import dali_runs
 from dali_runs import IMAGES, SIZE, run
 from nvidia.dali import fn, pipeline_def, types
 
+from prime_dali.config import Distributions
 from prime_dali.dali import native
 
 device = dali_runs.device  # fixtures
@@ -92,21 +93,25 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
         ({"epoch": -1}, "epoch: expected 0 to 4294967295, got -1"),
         ({"epoch": 2**32}, "epoch: expected 0 to 4294967295, got 4294967296"),
         ({"view": [-2]}, "view: expected -1 .* got -2"),
-        ({"distributions": [1.0]}, "distributions: expected 21 numbers"),
-        ({"distributions": [1e30] * 21}, "distributions: chains: expected 1 to 255, got 1e\\+30"),
-        ({"plan_shape": [1]}, "plan_shape: expected 5 numbers"),
+        ({"distributions": [1.0]}, f"distributions: expected {len(Distributions._fields)} numbers"),
+        (
+            {"distributions": [1e30] * len(Distributions._fields)},
+            "distributions: chains: expected 1 to 255, got 1e\\+30",
+        ),
+        ({"plan_shape": [1]}, "plan_shape: expected 6 numbers"),
         *(
             ({"plan_shape": shape}, message)
             for shape, message in (
                 (
-                    [2, 3, 3, 500, 20],
+                    [2, 3, 3, 500, 20, 0],
                     "distributions, plan_shape: expected those of one configuration, got distributions of 3 chains",
                 ),
-                ([3, 2, 3, 500, 20], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 3, 499, 20], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 3, 500, 19], "distributions, plan_shape: expected those of one configuration"),
-                ([3, 3, 0, 500, 20], "filter_size: expected 1 to 31, got 0"),
-                ([3, 3, 3, 5000, 20], "max_cut: expected 0 to 4094, got 5000"),
+                ([3, 2, 3, 500, 20, 0], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 499, 20, 0], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 500, 19, 0], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 3, 500, 20, 1], "distributions, plan_shape: expected those of one configuration"),
+                ([3, 3, 0, 500, 20, 0], "filter_size: expected 1 to 31, got 0"),
+                ([3, 3, 3, 5000, 20, 0], "max_cut: expected 0 to 4094, got 5000"),
             )
         ),
         ({"mean": [0.5]}, "mean, std: expected as many numbers each, got 1 and 0"),

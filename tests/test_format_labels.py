@@ -9,15 +9,15 @@ import pytest
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
 
-import sharding
+import converting
+from converting import example, labeled, record
 from nvidia.dali import Pipeline, fn
 from nvidia.dali import tfrecord as tfrec
-from sharding import example, labeled, record
 
 from prime_dali.data.formats import open_records
 from prime_dali.data.shards import ShardError
 
-SAMPLES = sharding.samples(3)
+SAMPLES = converting.samples(3)
 IMAGE = SAMPLES[0][0]
 
 
@@ -90,7 +90,7 @@ def test_rows_of_parquet_without_a_label(tmp_path: Path) -> None:
 
 
 def test_class_folders_have_no_other_label(tmp_path: Path) -> None:
-    sharding.write_folder(tmp_path, SAMPLES)
+    converting.write_folder(tmp_path, SAMPLES)
     with pytest.raises(ValueError, match=r"label: expected none for the class folders in .*, got 'fine_label'"):
         open_records(tmp_path, label="fine_label")
 
@@ -98,7 +98,7 @@ def test_class_folders_have_no_other_label(tmp_path: Path) -> None:
 def test_tfrecords_are_those_of_other_programs(tmp_path: Path) -> None:
     """TensorBoard writes the same records, of the published checksum, and DALI reads the same images and labels."""
     writing = pytest.importorskip("tensorboard.summary.writer.record_writer", reason="TensorBoard is not installed")
-    sharding.write_records(tmp_path / "ours.tfrecord", SAMPLES)
+    converting.write_records(tmp_path / "ours.tfrecord", SAMPLES)
     records = open_records(tmp_path / "ours.tfrecord")
     content = [example({"image/encoded": image, "image/class/label": 1}) for image, _, _ in SAMPLES]
     with open(tmp_path / "theirs.tfrecord", "wb") as file:

@@ -20,9 +20,9 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
 
-import sharding
+import converting
+from converting import FORMATS, labeled, members, write, write_folder
 from pipelining import SIZE, assert_same, damaged
-from sharding import FORMATS, labeled, members, write, write_folder
 
 from prime_dali.dali import Augmentation, Execution, Loader, RandomCrop, Reader, train_pipeline, val_pipeline
 from prime_dali.data import formats
@@ -31,7 +31,7 @@ from prime_dali.data.records import joined
 from prime_dali.data.shards import ShardError
 
 COUNT = 11
-SAMPLES = sharding.samples(COUNT)
+SAMPLES = converting.samples(COUNT)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_patterns_and_names_of_parts(root: Path, tmp_path: Path) -> None:
         open_records(root, "train")
     for name in ("train-00000-of-00003.tfrecord", "train-00002-of-00003.tfrecord"):
         (tmp_path / "gap").mkdir(exist_ok=True)
-        sharding.write_records(tmp_path / "gap" / name, SAMPLES[:1])
+        converting.write_records(tmp_path / "gap" / name, SAMPLES[:1])
     with pytest.raises(FileNotFoundError, match=r"expected all of 3 shards, missing 1: train-00001-of-00003.tfrecord"):
         open_records(tmp_path / "gap")
 
@@ -196,7 +196,7 @@ def test_records_that_change_under_a_loader_are_named_or_skipped(
     """A flipped bit in a TFRecord, found by its checksum, an image that is none, and one of 16 bits."""
     samples = [*SAMPLES[:3], (b"no image at all", "a", "jpg"), (sixteen_bits(tmp_path), "a", "png"), *SAMPLES[3:]]
     path = tmp_path / "train.tfrecord"
-    sharding.write_records(path, samples)
+    converting.write_records(path, samples)
     start = int(open_records(path).spans["start"][1])
     content = bytearray(path.read_bytes())
     content[start + 900] ^= 1
@@ -271,7 +271,7 @@ def test_bad_columns(tmp_path: Path) -> None:
 def test_sets_that_do_not_fit_together(root: Path, tmp_path: Path) -> None:
     image = SAMPLES[0][0]
     members(tmp_path / "a.tar", ("0.jpg", image), ("0.cls", b"1"))
-    sharding.write_records(tmp_path / "a.tfrecord", SAMPLES[:1])
+    converting.write_records(tmp_path / "a.tfrecord", SAMPLES[:1])
     with pytest.raises(ShardError, match=r"expected shards of one format, .* got TFRecord, WebDataset"):
         open_records(tmp_path)
     (tmp_path / "a.tar.gz").write_bytes(b"x")

@@ -181,7 +181,7 @@ CONFIG = {
     "spatial_cut_max": not_in(3, 4094), "spatial_cut": not_in(2, 4094), "color_variance_max": NO_AMPLITUDE,
     "color_cut_max": not_in(1, 1024), "color_cut": not_in(1, 1024), "color_band": not_in(1, 1024),
     "noise_std": NO_AMPLITUDE, "include_identity": NO_FLAG, "random_depth": NO_FLAG,
-    "spatial_distribution": WORDS | NO_NAME, "blend": WORDS | NO_NAME,
+    "spatial_distribution": WORDS | NO_NAME, "blend": WORDS | NO_NAME, "draws": WORDS | NO_NAME | st.none(),
 }  # fmt: skip
 SAMPLE = {
     "config": NO_CONFIG, "index": NO_INDEX, "size": NO_SIZE, "seed": not_in(-(2**63), 2**63 - 1), "epoch": NO_EPOCH,
@@ -194,10 +194,11 @@ BUILD = {
                        [[[("spectral", np.nan)]]], [[[("spectral", "a")]]], [[[("spatial", 1.0, 5000)]]]),
     "size": NO_SIZE, "weights": arrays_of([[1.0]], [[0.0, np.nan]], [[2.0, -1.0]], [[0.5, 0.1]], [["a", 1.0]]),
     "filter_size": not_in(1, 31), "seed": not_in(-(2**63), 2**63 - 1),
+    "waves": arrays_of([-1.0], [np.nan], [1.0, 1.0], ["a"]),
 }  # fmt: skip
 PLAN = {
     "rows": NO_ROWS, "size": NO_SIZE, "chains": not_in(1, 255), "depth": not_in(1, 255), "filter_size": not_in(1, 31),
-    "max_cut": not_in(0, 4094), "max_band": not_in(0, 1024), "views": not_in(1, 16),
+    "max_cut": not_in(0, 4094), "max_band": not_in(0, 1024), "views": not_in(1, 16), "waves": st.sampled_from((1, None, "yes")),
 }  # fmt: skip
 PIXELS = np.zeros((BATCH, 3, *SIZE), np.float32)
 TENSORS = {"array": "images"}  # what is called otherwise for torch
@@ -259,7 +260,7 @@ WRONG: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy], dict[st
     "torch": (call_torch, {"images": NO_PIXELS | OTHER_SIZE, "plan": NO_PLAN, "channels_last": NO_FLAG, **FORMAT}, NORMAL),
     "module": (
         call_module,
-        {"config": NO_CONFIG, "seed": SAMPLE["seed"], "views": not_in(1, 3) | st.just(2), "images": NO_PIXELS,
+        {"config": NO_CONFIG, "seed": SAMPLE["seed"], "views": not_in(1, 3), "images": NO_PIXELS,
          "index": NO_INDEX.filter(lambda x: x is not None), "epoch": NO_EPOCH.filter(lambda x: x is not None), **FORMAT},
         NORMAL,
     ),

@@ -82,10 +82,10 @@ def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     assert len(torch.cat(whole).flatten(1).unique(dim=0)) == 10
 
 
-def test_a_batch_without_the_index() -> None:
+def test_a_batch_without_the_index(tmp_path: Path) -> None:
     message = "index_key: expected a batch with the entry 'number', got one with .*; .* remove_unused_columns=False"
     with pytest.raises(ValueError, match=message):
-        PRIMETrainer._entry(samples()[0], "number", "index_key")
+        train(tmp_path, prime_dali.PRIME("cifar"), index_key="number")
 
 
 def test_labels_of_three_views() -> None:

@@ -42,7 +42,7 @@ def test_a_set_of_200_classes_has_200(name: str, tmp_path: Path) -> None:
     (tmp_path / THOUSAND[5]).rmdir()
     assert imagenet_sets.pictures(name, tmp_path, Classes(THOUSAND)).lacking == ("200 classes, got 199",)
     (tmp_path / "n99999999").mkdir()
-    with pytest.raises(ValueError, match=r"expected .*the network's 1000 classes .* got 1 others: n99999999"):
+    with pytest.raises(ValueError, match=r"expected .*the network's 1,000 classes .* got 1 other: n99999999"):
         imagenet_sets.pictures(name, tmp_path, Classes(THOUSAND))
 
 
@@ -64,7 +64,7 @@ def test_folders_of_imagenet_v2_are_numbers(tmp_path: Path) -> None:
     for wrong in ("007", "1000", THOUSAND[1]):
         (tmp_path / wrong).mkdir()
         with pytest.raises(
-            ValueError, match=rf"expected .*the network's 1000 classes \(0 to 999\), got 1 others: {wrong}"
+            ValueError, match=rf"expected .*the network's 1,000 classes \(0 to 999\), got 1 other: {wrong}"
         ):
             imagenet_sets.pictures("imagenet-v2", tmp_path, Classes(THOUSAND))
         (tmp_path / wrong).rmdir()
@@ -82,7 +82,7 @@ def test_imagenet_v2_of_a_network_of_fewer_classes(tmp_path: Path, monkeypatch: 
         (tmp_path / "val" / wnid).mkdir(parents=True)
     classes = Classes(tenth, tmp_path / "val")
     assert imagenet_sets.pictures("imagenet-v2", tmp_path / "v2", classes, subset=True).labels.tolist() == [2, 3]
-    with pytest.raises(ValueError, match="got 1 others: 5"):
+    with pytest.raises(ValueError, match="got 1 other: 5"):
         imagenet_sets.pictures("imagenet-v2", tmp_path / "v2", classes)
     with pytest.raises(
         ValueError, match=r"classes: expected a network of ImageNet's classes \(WordNet IDs\), got 'cat'"

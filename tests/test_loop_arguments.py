@@ -29,7 +29,7 @@ def test_three_views_without_labels_in_hugging_face() -> None:
     from prime_dali.integrations.huggingface import PRIMETrainer
 
     trainer = PRIMETrainer(torch.nn.Linear(2, 2), augment=prime_dali.PRIME("cifar", views=3))
-    with pytest.raises(ValueError, match="labels: expected a batch with labels for the loss of three views"):
+    with pytest.raises(ValueError, match="labels: expected a batch with labels for the loss of several views"):
         trainer.compute_loss_func({"logits": torch.zeros(3, 2)}, None)
 
 

@@ -41,6 +41,14 @@ def test_by_hand() -> None:
     assert jsd_loss(logits, torch.tensor([1])).item() == pytest.approx(1.7396435, abs=1e-7)
 
 
+def test_two_views_by_hand() -> None:
+    """Softmaxes (3/4, 1/4) and (1/4, 3/4), of two images in turn: the cross entropies are log 4/3 and log 4."""
+    logits = torch.tensor([[1.0, 0], [0, 1], [0, 1], [1, 0]], dtype=torch.float64) * math.log(3)
+    divergence = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    loss = jsd_loss(logits, torch.tensor([0, 0]))
+    assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2 + 12 * divergence, rel=1e-14)
+
+
 def test_clamp_by_hand() -> None:
     """Three equal views have no divergence; the clamp takes ``p log(1e-7 / p)`` of the rare class off."""
     rare = 2e-8
@@ -152,8 +160,8 @@ LOGITS, LABELS = torch.zeros(6, 5), torch.zeros(2, dtype=torch.int64)
     ((LOGITS, LABELS.int()), TypeError, r"labels: expected int64 \[N\], or soft .*, got torch.int32 \[2\]"),
     ((LOGITS, LABELS[:, None]), ValueError, r"labels: expected int64 \[N\], or .*, got torch.int64 \[2, 1\]"),
     ((LOGITS[:0], LABELS[:0]), ValueError, r"labels: expected those of at least one image, got \[0\]"),
-    ((LOGITS[:2], LABELS), ValueError, r"logits: expected \[6, C\], three views of 2 images, got \[2, 5\]"),
-    ((LOGITS.view(3, 2, 5), LABELS), ValueError, r"logits: expected \[6, C\], three views of 2 images, got \[3, 2, 5\]"),
+    ((LOGITS[:2], LABELS), ValueError, r"logits: expected \[6, C\] or \[4, C\], three or two views of 2 images, got \[2, 5\]"),
+    ((LOGITS.view(3, 2, 5), LABELS), ValueError, r"logits: expected \[6, C\] or \[4, C\], three or two views of 2 images, got \[3, 2, 5\]"),
     ((LOGITS, LABELS.float()), ValueError, r"labels: expected .* soft labels, floating \[N, C\], got torch.float32 \[2\]"),
     ((LOGITS, torch.zeros(2, 4)), ValueError, r"labels: expected one number for each of 5 logits, got \[2, 4\]"),
     ((LOGITS, LABELS, 12.0, 1.5), ValueError, r"label_smoothing: expected 0 to 1, got 1.5"),

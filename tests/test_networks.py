@@ -42,6 +42,24 @@ def test_the_cifar_stem_keeps_the_resolution() -> None:
     assert seen == [(2, 64, 32, 32)]
 
 
+@pytest.mark.parametrize(("name", "millions"), [
+    ("wrn_40_2", 2.2), ("wrn_28_10", 36.5), ("resnext29_4x32d", 6.8), ("resnext29_8x64d", 34.4),
+])  # fmt: skip
+def test_networks_for_cifar(name: str, millions: float, tmp_path: Path) -> None:
+    """Their numbers of parameters are the published ones, and the last maps have a quarter of the resolution."""
+    with torch.device("meta"):
+        network = networks.create(name, 10, "cifar")
+        assert network.stages(network.norm1(network.conv1(torch.zeros(2, 3, 32, 32)))).shape[2:] == (8, 8)
+        assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert round(sum(p.numel() for p in network.parameters()) / 1e6, 1) == millions
+    if name == "wrn_40_2":
+        weights = networks.create(name, 10, "cifar").state_dict()
+        torch.save(weights, tmp_path / "weights.pt")
+        found = networks.load(tmp_path / "weights.pt", network=name, num_classes=10)
+        assert (found.stem, found.size) == ("cifar", 32)
+        assert all(torch.equal(value, weights[key]) for key, value in found.network.state_dict().items())
+
+
 def test_the_published_network_is_left_alone() -> None:
     ours = networks.create("resnet18", 7).state_dict()
     theirs = torchvision.models.resnet18(num_classes=7).state_dict()
@@ -82,6 +100,9 @@ def test_stochastic_depth() -> None:
     (("resnet18", 0), "num_classes: expected 1 to 1000000, got 0"),
     (("resnet18", 10, "cifr"), "stem: expected one of 'imagenet', 'cifar', got 'cifr'; did you mean 'cifar'?"),
     (("squeezenet1_1", 10, "cifar"), "stem: expected 'imagenet' for squeezenet1_1"),
+    (("wrn_40_2", 10), "stem: expected 'cifar' for wrn_40_2, a network for images of 32 x 32, got 'imagenet'"),
+    (("wrn_40_2", 10, "cifar", 0.5), "drop_path: expected 0 for wrn_40_2, which takes no rate"),
+    (("wrn_40_3", 10), "did you mean 'wrn_40_2'?"),
     (("resnet18", 10, "imagenet", 1.5), "drop_path: expected 0 to 1, got 1.5"),
     (("swin_t", 10, "imagenet", 0.5), "drop_path: expected 0 for swin_t, which takes no rate of stochastic depth, got 0.5"),
     (("timm:vgg11", 10, "imagenet", 0.5), "drop_path: expected 0 for timm:vgg11, which takes no rate"),

@@ -20,6 +20,7 @@ from prime_dali.data import pictures as _pictures
 from prime_dali.data.cifar import read_cifar
 from prime_dali.data.pictures import PhotoError, open_picture
 from prime_dali.evaluation import corrupt
+from prime_dali.evaluation.photographs import open_photographs
 
 # Damaged files that decoders answer with exceptions of all kinds; the names say of which.
 
@@ -266,7 +267,7 @@ def test_hidden_is_no_picture_and_no_class(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     assert _folders.classes(tmp_path) == ["cat", "dog"]
     assert names(tmp_path) == ["cat/x.PNG", "dog/a/x.png"]
-    assert [str(photo) for photo in corrupt._photos(tmp_path)] == ["cat/x.PNG", "dog/a/x.png"]
+    assert list(map(str, open_photographs(tmp_path).names)) == ["cat/x.PNG", "dog/a/x.png"]
 
 
 def test_hidden_folders_are_no_classes_of_cifar(tmp_path: Path) -> None:
@@ -309,7 +310,7 @@ def test_names_that_would_become_one(tmp_path: Path) -> None:
     for name in ("x.png", "x.png.JPEG"):
         (tmp_path / "photos" / "a" / name).write_bytes(saved(SMALL, "PNG"))
     with pytest.raises(ValueError, match=r"got a/x.png and a/x.png.JPEG, which both become a/x.png.JPEG; rename one"):
-        corrupt._photos(tmp_path / "photos")
+        open_photographs(tmp_path / "photos")
 
 
 def test_special_files_are_found_without_opening_them(tree: Path) -> None:
@@ -332,7 +333,7 @@ def test_demo_skips_what_dali_does_not_decode(tree: Path, tmp_path: Path, capfd:
     printed = capfd.readouterr().out
     assert f"skipped {BAD} of 13 files" in printed
     assert f"skipped {tree}/cls/gif.jpg: cannot be decoded (" in printed
-    for line in ("data    2 photographs\n", "images  16 x 16, 1 batches of 2\n", "method  preset imagenet, mixing paper, alpha 1, seed 0\n",
+    for line in ("data    2 photographs\n", "images  16 x 16, 1 batch of 2\n", "method  preset imagenet, mixing paper, alpha 1, seed 0\n",
                  "device  cpu (", f"out     {tmp_path}/out\n"):  # fmt: skip
         assert line in printed, line
     for path in (tree / "cls").iterdir():

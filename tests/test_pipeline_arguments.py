@@ -121,7 +121,7 @@ def test_validation_keeps_the_order_of_the_list(folder: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"config": "imagnet"}, ValueError, "did you mean 'imagenet'"),
-    ({"views": 2}, ValueError, "views: expected 1 or 3"),
+    ({"views": 4}, ValueError, "views: expected 1, 2"),
     ({"views": 3, "config": None}, ValueError, r"views: expected 1 without PRIME \(config=None\), got 3"),
     ({"area": (0, 1)}, ValueError, "area: expected 0 < minimum <= maximum <= 1, got"),
     ({"area": (0.5, 1.5)}, ValueError, "area: expected 0 < minimum <= maximum <= 1, got"),

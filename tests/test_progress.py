@@ -24,6 +24,12 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_one_and_many() -> None:
+    assert _progress.plural(1, "image") == "1 image"
+    assert _progress.plural(0, "image") == "0 images"
+    assert _progress.plural(2000, "copy", "copies") == "2,000 copies"
+
+
 def wait_for(what: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
     while not what():

@@ -24,8 +24,8 @@ from PIL import Image
 from test_corruptions import tiles
 
 from prime_dali import _workers, cli
-from prime_dali.data import job_shards as shards
-from prime_dali.data.job_shards import Shard
+from prime_dali.data import partition
+from prime_dali.data.partition import Shard
 from prime_dali.evaluation import corrupt, report
 from prime_dali.models import networks
 from prime_dali.tools import copies
@@ -169,7 +169,7 @@ def test_corrupt_cifar(tmp_path: Path, command: Command, monkeypatch: pytest.Mon
     shutil.rmtree(out / ".shards" / "2-of-3")
     said = command(*words, "--join", status=1)
     assert "expected the work of 2 shards" not in said
-    assert "missing: 2/3 (1 of 1 jobs not done); run these with --shard, then --join again" in said
+    assert "missing: 2/3 (1 of 1 job not done); run these with --shard, then --join again" in said
     command(*words, "--shard", "2/3")
     command(*words, "--join")
     assert files(out) == files(one)
@@ -283,7 +283,7 @@ def test_one_process_runs_a_shard(source: Path, tmp_path: Path, command: Command
     out = tmp_path / "out"
     words: list[object] = ["augment", source, out, "--copies", "1", "--device", "cpu", "--workers", "1"]
     command(*words, "--shard", "0/2")
-    with shards.held(out, Shard(1, 2)):
+    with partition.held(out, Shard(1, 2)):
         command(*words, "--shard", "0/2")  # another one
         assert f"{out}: shard 1/2 is running already" in command(*words, "--shard", "1/2", status=1)
         assert f"{out}: shard 1/2 is running; --join when it has ended" in command(*words, "--join", status=1)

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import prime_dali
 from prime_dali import PRIME, preset
+from prime_dali.config import Distributions
 from prime_dali.training.augmix import AugMix
 
 SIZE = (24, 31)
@@ -178,7 +179,7 @@ def test_fake_kernels_refuse_what_the_real_ones_refuse() -> None:
         (torch.ops.prime_dali.apply, good, 1, plan.rows.float(), "plan: "),
         (torch.ops.prime_dali.apply, good, 1, plan.rows[:, :-1].contiguous(), "plan: "),
         (torch.ops.prime_dali.apply, good, 2, flip[:1], "flip: "),
-        (torch.ops.prime_dali.apply, good, 3, plan.shape[:2], "plan_shape: expected 5 numbers"),
+        (torch.ops.prime_dali.apply, good, 3, plan.shape[:2], "plan_shape: expected 6 numbers"),
         (torch.ops.prime_dali.apply, good, 4, torch.float64, "dtype uint8"),
         (torch.ops.prime_dali.apply, good, 5, [0.5] * 3, "mean, std: expected 3 numbers each"),
         (torch.ops.prime_dali.sample, numbers, 0, torch.arange(2)[:, None], "index: "),
@@ -214,14 +215,14 @@ def test_direct_calls_of_the_operators_are_checked_too() -> None:
     with pytest.raises(ValueError, match="plan: expected 1 to 16 rows for each of 3 images, got 2 rows"):
         apply(make_images(3, *SIZE), plan.rows, None, plan.shape, torch.float32, [], [], False)
     with pytest.raises(ValueError, match="filter_size: expected an odd number, got 4"):
-        apply(images, plan.rows, None, [3, 3, 4, 100, 10], torch.float32, [], [], False)
+        apply(images, plan.rows, None, [3, 3, 4, 100, 10, 0], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="words of a row"):
-        apply(images, plan.rows, None, [2, 3, 3, 100, 10], torch.float32, [], [], False)
-    with pytest.raises(ValueError, match="plan_shape: expected 5 numbers, got 2"):
+        apply(images, plan.rows, None, [2, 3, 3, 100, 10, 0], torch.float32, [], [], False)
+    with pytest.raises(ValueError, match="plan_shape: expected 6 numbers, got 2"):
         apply(images, plan.rows, None, [3, 3], torch.float32, [], [], False)
     with pytest.raises(RuntimeError, match="flip: contiguous bool"):
         apply(images, plan.rows, torch.zeros(3, dtype=torch.bool), plan.shape, torch.float32, [], [], False)
-    with pytest.raises(ValueError, match="distributions: expected 21 numbers, got 1"):
+    with pytest.raises(ValueError, match=f"distributions: expected {len(Distributions._fields)} numbers, got 1"):
         torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), *SIZE, 0, [0], [1.0])
     with pytest.raises(ValueError, match="height: expected 8 to 4096, got 7"):
         torch.ops.prime_dali.sample(torch.arange(2), torch.tensor(0), 7, 9, 0, [0], preset("cifar").distributions())

@@ -21,7 +21,7 @@ from prime_dali.models import networks
 from prime_dali.training import checkpoint, replay, train
 from prime_dali.training.config import TrainConfig
 from prime_dali.training.data import CifarData
-from prime_dali.training.ranks import Ranks
+from prime_dali.training.ranks import Ranks, SharedGradients
 from prime_dali.training.trainer import Diverged, Trainer
 
 cifar, one_thread = training.cifar, training.one_thread  # fixtures
@@ -31,6 +31,28 @@ def test_a_small_set_is_learned(cifar: Path, tmp_path: Path) -> None:
     run(cifar, tmp_path, "--method", "standard", "--network", "resnet18", "--epochs", "8", "--lr", "0.3")
     found = losses(tmp_path)
     assert found[-1][1] < 0.9 * found[0][1]
+
+
+def test_gradients_are_averaged_as_one_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the layout of their parameters; a parameter without a gradient keeps none."""
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10))
+    network.to(memory_format=torch.channels_last)
+    network.unused = torch.nn.Linear(2, 2)
+    shared, reduced = SharedGradients(network), []
+    monkeypatch.setattr("prime_dali.training.ranks.dist.all_reduce", lambda tensor, op: reduced.append(tensor.mul_(3)))
+    for scale in (1, 2):  # of the second step is nothing left of the first one
+        network.zero_grad()
+        (scale * network[:3](torch.ones(2, 3, 8, 8))).square().sum().backward()
+        found = {name: parameter.grad for name, parameter in network.named_parameters()}
+        shared.gather()
+        shared.average()
+        for name, parameter in network.named_parameters():
+            if "unused" in name:
+                assert parameter.grad is None
+                continue
+            assert torch.equal(parameter.grad, 3 * found[name]), name
+            assert parameter.grad.stride() == parameter.stride()
+    assert [tensor.numel() for tensor in reduced] == [sum(p.numel() for p in network.parameters())] * 2
 
 
 @needs_gpu
@@ -143,6 +165,17 @@ def test_crops_and_flips(cifar: Path) -> None:
 
 
 @pytest.mark.timeout(200)
+def test_draws_per_batch_and_alpha_by_epoch(cifar: Path, tmp_path: Path) -> None:
+    words = ["--draws", "batch", "--alpha", "0.4", "--alpha-start", "2"]
+    run = Trainer(train.read(settings(cifar, tmp_path, *words)), ALONE, lambda line: None)
+    assert "draws per batch, alpha from 0.8" in run.config.also()
+    for epoch, alpha in enumerate((0.8, 0.6, 0.4)):
+        config = run.config.prime(epoch)
+        assert (config.draws, round(config.alpha, 6)) == ("batch", alpha)
+        next(run.data.batches(epoch * run.steps))
+        assert run.data.augment.config == config
+
+
 def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     """torchrun: one log, the same validation result as one process has of the same checkpoint."""
     program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali"]

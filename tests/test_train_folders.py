@@ -58,7 +58,7 @@ def losses(folder: Path) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("method", [
-    "standard", "prime --jsd", "augmix --jsd --mixup 1", "prime --mixup 1 --cutmix 1 --mix-order before --sizes 24 32",
+    "standard", "prime --jsd --jsd-views 2", "augmix --jsd --mixup 1", "prime --mixup 1 --cutmix 1 --mix-order before --sizes 24 32",
 ])  # fmt: skip
 def test_continues_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, method: str) -> None:
     arguments = ["--method", *method.split()]
@@ -110,6 +110,26 @@ def test_sizes_change_in_the_middle_of_what_is_read(data: Path, tmp_path: Path) 
         assert torch.equal(labels, expected)
         if side == 32:
             assert torch.equal(images, same)
+
+
+def test_alpha_changes_with_the_epoch(data: Path, tmp_path: Path) -> None:
+    """From a part of it to all of it, also in a run that resumes in between."""
+    words = ["--method", "prime", "--no-jsd", "--draws", "batch", "--epochs", "3"]
+    trainer = start(data, tmp_path, *words, "--alpha", "0.8", "--alpha-start", "0.25")
+    whole = trainer.data.batches(0)
+    expected = {
+        alpha: start(data, tmp_path, *words, "--alpha", alpha).data.batches(0) for alpha in ("0.2", "0.5", "0.8")
+    }
+    states = []
+    for alpha in expected:
+        for _ in range(trainer.data.steps):
+            states.append(trainer.data.state())
+            images, others = next(whole), {name: next(batches) for name, batches in expected.items()}
+            assert torch.equal(images[0], others[alpha][0])
+            assert not any(torch.equal(images[0], other[0]) for name, other in others.items() if name != alpha)
+    again = start(data, tmp_path, *words, "--alpha", "0.8", "--alpha-start", "0.25").data
+    again.restore(states[-1])
+    assert torch.equal(next(again.batches(len(states) - 1))[0], images[0])
 
 
 def test_tiny_imagenet(tmp_path: Path, photo: np.ndarray) -> None:
@@ -196,7 +216,7 @@ def test_a_broken_file_is_replaced(tmp_path: Path, photo: np.ndarray, caplog: py
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_see_every_image_once(data: Path, tmp_path: Path, world: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prime_dali.training.trainer.DistributedDataParallel", lambda model, **_: model)
+        patch.setattr(Ranks, "broadcast", lambda ranks, tensors: None)  # there are no other processes
         parts = [start(data, tmp_path, ranks=Ranks(rank, world, torch.device("cpu"))) for rank in range(world)]
     seen = sorted(n for part in parts for batch in part.data._train for n in batch.indices.tolist())
     assert seen == list(range(18))

@@ -15,8 +15,8 @@ pytest.importorskip("torchvision", reason="torchvision is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
 
-import sharding
-from sharding import FORMATS, write, write_folder
+import converting
+from converting import FORMATS, write, write_folder
 from test_train_folders import ALONE, losses, start
 
 from prime_dali.data.cifar import read_cifar
@@ -26,7 +26,7 @@ from prime_dali.training import train
 from prime_dali.training.config import TrainConfig, differences
 from prime_dali.training.trainer import Trainer
 
-TRAIN, VAL = sharding.samples(18), sharding.samples(9, seed=100)
+TRAIN, VAL = converting.samples(18), converting.samples(9, seed=100)
 ONE_EPOCH = ("--epochs=1", "--log-every=1", "--warmup=0.5")
 
 
@@ -80,7 +80,7 @@ def test_parts_by_pattern_and_classes_by_name(sets: Path, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=r"--data the training set, and --val the validation set"):
         start(data, tmp_path)
     (tmp_path / "plain").mkdir()
-    sharding.members(tmp_path / "plain" / "0.tar", ("0.jpg", VAL[0][0]), ("0.cls", b"7"))
+    converting.members(tmp_path / "plain" / "0.tar", ("0.jpg", VAL[0][0]), ("0.cls", b"7"))
     with pytest.raises(
         ValueError, match=r"val: expected class names in all parts or in none, got none in val; .*classes.txt"
     ):
@@ -89,7 +89,7 @@ def test_parts_by_pattern_and_classes_by_name(sets: Path, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="val: expected the classes of train; missing: a, b, c; not in train: d"):
         start(data, tmp_path, "--val", str(tmp_path / "other"))
     (tmp_path / "ints").mkdir()
-    sharding.members(
+    converting.members(
         tmp_path / "ints" / "train-0.tar", *(m for i in range(6) for m in ((f"{i}.jpg", VAL[0][0]), (f"{i}.cls", b"3")))
     )
     with pytest.raises(ValueError, match="val: expected labels up to 3, as in train, got 7"):
@@ -156,9 +156,9 @@ def test_clean_sets_in_shards(loader: str, sets: Path, tmp_path: Path) -> None:
     shards = sets / "webdataset" / "photos-val-*.tar"
     some = benchmarks.imagenet_pictures(shards, ("c", "a"), size=32, resize=36, subset=True)
     assert some.labels.tolist() == [1, 1, 1, 0, 0, 0]
-    with pytest.raises(ValueError, match=r"expected the network's 2 classes \(c to a\), got 1 others: b"):
+    with pytest.raises(ValueError, match=r"expected the network's 2 classes \(c to a\), got 1 other: b"):
         benchmarks.imagenet_pictures(shards, ("c", "a"), size=32, resize=36)
-    sharding.members(tmp_path / "a.tar", ("0.jpg", VAL[0][0]), ("0.cls", b"2"))
+    converting.members(tmp_path / "a.tar", ("0.jpg", VAL[0][0]), ("0.cls", b"2"))
     assert benchmarks.imagenet_pictures(tmp_path, ("x", "y", "z")).labels.tolist() == [2]
     with pytest.raises(ValueError, match="expected labels below 2, the network's classes, got 2"):
         benchmarks.imagenet_pictures(tmp_path, ("x", "y"))

@@ -106,6 +106,10 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(("changes", "message"), [
     ({"jsd": True, "method": "standard"}, "jsd: expected method augmix or prime"),
     ({"batch": 0}, "batch: expected 1 to"),
+    ({"alpha_start": -1.0}, "alpha_start: expected a finite number >= 0"),
+    ({"alpha_start": 0.0, "method": "augmix"}, "alpha_start: expected method prime"),
+    ({"alpha_start": 1e7}, "alpha: expected 0 to 1e\\+06"),
+    ({"draws": "bach"}, "draws: expected one of 'image', 'batch'"),
     ({"warmup": 1.0}, "warmup: expected a fraction"),
     ({"momentum": (0.9, 0.8)}, "momentum: expected 0 <= minimum"),
     ({"resize": 16}, "resize: expected at least size, 32, got 16"),

@@ -172,7 +172,7 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
     "normalized": ({}, IMAGES[0] / 64, r"\[0, 1\]"),
     "integers": ({}, IMAGES[0].int(), "images: expected uint8, .* got torch.int32"),
     "no index": (NAMED, {"image": IMAGES[0]}, r"index_key: expected a sample with the entry 'index', got one with"),
-    "no dict": (NAMED, (IMAGES[0], 1), "index_key: expected a sample with the entry 'index', got tuple"),
+    "no dict": (NAMED, (IMAGES[0], 1), "index_key: expected a sample with the entry 'index', got one with 2 entries"),
     "index of a batch": (NAMED, {"image": IMAGES, "index": 3}, r"index: expected int64 \[4\], got 3"),
     "batch of indices": (NAMED, {"image": IMAGES[0], "index": torch.arange(4)}, "expected one number for a single image"),
     "too few": (NAMED, {"image": IMAGES, "index": torch.arange(3)}, "one number for each of 4 images, got 3"),

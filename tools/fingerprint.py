@@ -43,13 +43,15 @@ def configs() -> dict[str, PrimeConfig]:
     return out | {f"only {name}": base.replace(primitives=(name,)) for name in ("spectral", "spatial", "color")}
 
 
-def images(count: int, height: int, width: int) -> torch.Tensor:
-    """uint8 ``[count, 3, height, width]``: smooth parts, edges and noise."""
+def images(count: int, height: int, width: int, channels: int = 3) -> torch.Tensor:
+    """uint8 ``[count, channels, height, width]``: smooth parts, edges and noise."""
     random = np.random.default_rng(height * 10000 + width)
     y, x = np.mgrid[:height, :width]
-    waves = [127 + 120 * np.sin(x * random.uniform(0, 0.3) + y * random.uniform(0, 0.3)) for _ in range(3 * count)]
-    pixels = np.stack(waves).reshape(count, 3, height, width)
-    pixels[:, :, height // 2 :, : width // 3] = random.integers(0, 256, (count, 3, 1, 1))
+    waves = [
+        127 + 120 * np.sin(x * random.uniform(0, 0.3) + y * random.uniform(0, 0.3)) for _ in range(channels * count)
+    ]
+    pixels = np.stack(waves).reshape(count, channels, height, width)
+    pixels[:, :, height // 2 :, : width // 3] = random.integers(0, 256, (count, channels, 1, 1))
     pixels += random.normal(0, 8, pixels.shape) * (x > width // 2)
     return torch.from_numpy(pixels.clip(0, 255).astype(np.uint8))
 
@@ -80,6 +82,25 @@ def cases(device: str, apply: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         normalized = {} if out_dtype == torch.uint8 else statistics
         out = apply(given, plan, out_dtype=out_dtype, flip=flip, **normalized)
         yield f"image, {dtype} to {out_dtype}, {format}", out
+    yield from of_other_channels(device, apply)
+
+
+def of_other_channels(device: str, apply: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Names and images of other numbers of channels, and of uint16."""
+    base = preset("cifar").replace(color_cut_max=30, **NOISY)
+    settings = ((base, (61, 40)), (base, (37, 45)), (base.replace(spectral_size=5), (20, 24)))
+    formats = (torch.contiguous_format, torch.channels_last)
+    index = torch.arange(4).to(device)
+    for (config, size), channels, format in itertools.product(settings, (1, 2, 3, 4, 5, 6, 7, 16), formats):
+        plan = prime_dali.sample(config, index, size=size, seed=5, view=("clean", 0), channels=channels)
+        levels = images(4, *size, channels).contiguous(memory_format=format)
+        kinds = {torch.uint8: levels, torch.uint16: (levels.int() * 257).to(torch.uint16), torch.float32: levels / 255}
+        steps = [0.02 * c for c in range(channels)]
+        statistics = {"mean": [0.5 - step for step in steps], "std": [0.2 + step for step in steps]}
+        for dtype, given in kinds.items():
+            normalized = statistics if dtype == torch.float32 else {}
+            out = apply(given.to(device), plan, flip=(index % 2).bool(), **normalized)
+            yield f"image, {channels} channels, {size}, {dtype}, {format}", out
 
 
 def emulated(folder: str) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ inline void read_distributions(const std::vector<double>& given, Distributions& 
 template <class Integer>
 void read_plan_shape(const std::vector<Integer>& shape, PlanShape& out) {
   require(shape.size() == kPlanShapeFields, "plan_shape: expected ", kPlanShapeFields, " numbers, got ", shape.size());
-  check_plan_shape(shape[0], shape[1], shape[2], shape[3], shape[4]);
+  check_plan_shape(shape[0], shape[1], shape[2], shape[3], shape[4], shape[5]);
   int at = 0;
 #define FIELD(name, what) out.name = static_cast<int>(shape[at++]);
   PRIME_PLAN_SHAPE(FIELD)

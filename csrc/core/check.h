@@ -75,13 +75,15 @@ inline void check_epochs(const SampleArgs& a) {
   for (int64_t i = 0; i < count; ++i) check_range<int64_t>("epoch", a.epoch[i], 0, UINT32_MAX);
 }
 
-inline void check_plan_shape(int64_t chains, int64_t depth, int64_t filter, int64_t max_cut, int64_t max_band) {
+inline void check_plan_shape(int64_t chains, int64_t depth, int64_t filter, int64_t max_cut, int64_t max_band,
+                             int64_t waves) {
   check_range<int64_t>("chains", chains, 1, kMaxChains);
   check_range<int64_t>("depth", depth, 1, kMaxDepth);
   check_range<int64_t>("filter_size", filter, 1, kMaxFilter);
   require(filter % 2 == 1, "filter_size: expected an odd number, got ", filter);
   check_range<int64_t>("max_cut", max_cut, 0, kMaxCut);
   check_range<int64_t>("max_band", max_band, 0, kMaxColorCut);
+  check_range<int64_t>("waves", waves, 0, 1);
 }
 
 inline int64_t item_size(DType type) { return type == DType::u8 ? 1 : type == DType::f32 ? 4 : 2; }
@@ -97,7 +99,7 @@ inline void check_image(const char* name, const void* address, DType type, Strid
 }
 
 inline void check(const ApplyArgs& a) {
-  check_plan_shape(a.shape.chains, a.shape.depth, a.shape.filter, a.shape.max_cut, a.shape.max_band);
+  check_plan_shape(a.shape.chains, a.shape.depth, a.shape.filter, a.shape.max_cut, a.shape.max_band, a.shape.waves);
   check_range("channels", a.channels, 1, kMaxChannels);
   check_size(a.height, a.width);
   check_range<int64_t>("images", a.images, 0, kMaxImages);
@@ -119,17 +121,17 @@ inline void check_room(const Distributions& d, const PlanShape& shape) {
   const double color_cut = d.color_cut != 0 ? d.color_cut : d.color_cut_max;
   const double band = d.color_band != 0 && d.color_band < color_cut ? d.color_band : color_cut;
   require(shape.chains == d.chains && shape.depth == d.depth && (d.spatial == 0 || cut <= shape.max_cut) &&
-              (d.color == 0 || band <= shape.max_band),
+              (d.color == 0 || band <= shape.max_band) && shape.waves == (d.wave_strength != 0),
           "distributions, plan_shape: expected those of one configuration, got distributions of ", d.chains,
-          " chains of depth ", d.depth, ", cuts up to ", d.spatial != 0 ? cut : 0, " and bands up to ",
-          d.color != 0 ? band : 0, ", and a plan_shape of ", shape.chains, ", ", shape.depth, ", ", shape.max_cut,
-          " and ", shape.max_band);
+          " chains of depth ", d.depth, ", cuts up to ", d.spatial != 0 ? cut : 0, ", bands up to ",
+          d.color != 0 ? band : 0, " and a wave_strength of ", d.wave_strength, ", and a plan_shape of ", shape.chains,
+          ", ", shape.depth, ", ", shape.max_cut, ", ", shape.max_band, " and ", shape.waves);
 }
 
 // In host memory: checks that every row is valid, that is, could have been drawn.
 inline void check_rows(const int32_t* plan, int64_t rows, const PlanShape& shape) {
   for (int64_t r = 0; r < rows; ++r) {
-    const Row<const int32_t> row{plan + r * row_words(shape.chains, shape.depth), shape.chains, shape.depth};
+    const Row<const int32_t> row = row_of(plan, r, shape);
     float sum = 0.f, least = 0.f;
     for (int i = 0; i <= shape.chains; ++i) {
       const float weight = row.weight(i);
@@ -146,6 +148,8 @@ inline void check_rows(const int32_t* plan, int64_t rows, const PlanShape& shape
                 kMaxColorCut, "; got primitive ", s.primitive, ", strength ", s.strength, ", first ", s.first,
                 ", last ", s.last);
       }
+    require(valid_strength(row.wave_strength()), "plan: row ", r, ": expected waves of a strength of 0 to ",
+            kMaxStrength, ", got ", row.wave_strength());
   }
 }
 

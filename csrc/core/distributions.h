@@ -35,6 +35,7 @@ constexpr float kMaxStrength = 1e20f;
   FIELD(random_depth, whole, 0, 1, "1: the depth of a chain is U{1..depth}")                                   \
   FIELD(blend, whole, 0, 2, "0: Dirichlet over all; 1: Beta(1,1) x Dirichlet over chains; 2: the chain alone") \
   FIELD(arcsine, whole, 0, 1, "1: q ~ Beta(1/2, 1/2) for cut and temperature; 0: uniform")                     \
+  FIELD(batch_draws, whole, 0, 1, "1: the images of a batch share what draw_slot() says; 0: nothing")          \
   FIELD(alpha, real, 0, kMaxAmplitude, "scale of every amplitude")                                             \
   FIELD(spectral_std_max, real, 0, kMaxAmplitude, "largest standard deviation of a tap")                       \
   FIELD(spatial_cut, whole, 0, kMaxCut, "0: random up to spatial_cut_max; never 1")                            \
@@ -43,7 +44,8 @@ constexpr float kMaxStrength = 1e20f;
   FIELD(color_cut, whole, 0, kMaxColorCut, "0: random up to color_cut_max")                                    \
   FIELD(color_cut_max, whole, 1, kMaxColorCut, "largest random cut")                                           \
   FIELD(color_band, whole, 0, kMaxColorCut, "frequencies; 0: all up to the cut")                               \
-  FIELD(noise_std, real, 0, kMaxAmplitude, "standard deviation")
+  FIELD(noise_std, real, 0, kMaxAmplitude, "standard deviation")                                               \
+  FIELD(wave_strength, real, 0, kMaxAmplitude, "mean strength of the waves after the mix; 0: none")
 
 struct Distributions {
 #define FIELD(name, kind, least, largest, what) double name;
@@ -58,12 +60,13 @@ constexpr const char* kDistributionNames[] = {
 };
 
 // The size of a plan: FIELD(name, what it is).
-#define PRIME_PLAN_SHAPE(FIELD)                                                           \
-  FIELD(chains, "of a row")                                                               \
-  FIELD(depth, "slots of a chain")                                                        \
-  FIELD(filter, "side of the spectral filter, odd")                                       \
-  FIELD(max_cut, "no spatial cut in the plan is larger; 0: the plan has no spatial slot") \
-  FIELD(max_band, "no color band in the plan holds more frequencies; 0: the plan has no color slot")
+#define PRIME_PLAN_SHAPE(FIELD)                                                                      \
+  FIELD(chains, "of a row")                                                                          \
+  FIELD(depth, "slots of a chain")                                                                   \
+  FIELD(filter, "side of the spectral filter, odd")                                                  \
+  FIELD(max_cut, "no spatial cut in the plan is larger; 0: the plan has no spatial slot")            \
+  FIELD(max_band, "no color band in the plan holds more frequencies; 0: the plan has no color slot") \
+  FIELD(waves, "1: rows end with the strength of their waves; 0: there are none")
 
 struct PlanShape {
 #define FIELD(name, what) int name;

@@ -44,7 +44,7 @@ struct ApplyArgs {
   void* out;
   DType out_type;
   Strides out_strides;
-  const int32_t* plan;  // [rows, row_words(chains, depth)]; row r is a view of image r % images
+  const int32_t* plan;  // [rows, row_words(shape)]; row r is a view of image r % images
   int64_t rows, images;
   int channels, height, width;
   PlanShape shape;      // of the plan

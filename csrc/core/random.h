@@ -42,7 +42,8 @@ enum class Purpose : uint32_t {
   color = 4,  // and 5 and 6, see Key::block()
   noise = 7,
   weights = 8,
-  depth = 9
+  depth = 9,
+  wave = 10  // and 11 and 12
 };
 
 // Normals come in runs: number k is number k % 4 of block k / 4. Runs of one purpose start kRun counters apart.
@@ -69,6 +70,11 @@ PRIME_HD Key make_key(uint64_t seed, int64_t index, int64_t epoch, int64_t view)
                                              static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   return {b.x, b.y, b.z, b.w};
 }
+
+// What one augmented image draws from: its own key, and that of the first image of its batch in the same view.
+struct Keys {
+  Key own, batch;
+};
 
 PRIME_HD int32_t as_int(uint32_t u) { return static_cast<int32_t>(u); }
 

@@ -24,7 +24,7 @@ enum Primitive : int32_t {
 struct Slot {
   int32_t primitive;
   float strength;  // spectral, noise: standard deviation; spatial: sqrt(T); color: standard deviation sqrt(T)
-  int32_t first;   // color: first frequency of the band
+  int32_t first;   // color: first frequency of the band; spatial: see field_place() in spatial.h
   int32_t last;    // color: last frequency of the band; spatial: cut c
 };
 static_assert(sizeof(Slot) == 16, "a slot is four words");

@@ -44,6 +44,17 @@ PRIME_HD float spatial_strength(const Distributions& d, int cut, float q) {
   return sqrt(fma(q, (t1 > t2 ? t1 : t2) - t1, t1));
 }
 
+// What the coefficients of a slot's two fields are a function of: the image's key, the chain and the slot. Where
+// `first` is not 0 it is the number of a pair of fields, which every slot with this number has: so images share them.
+struct FieldPlace {
+  Key key;
+  int chain, slot;
+};
+PRIME_HD FieldPlace field_place(Slot s, Key key, int chain, int slot) {
+  if (s.first == 0) return {key, chain, slot};
+  return {{static_cast<uint32_t>(s.first), 0u, 0u, 0u}, 0, 0};
+}
+
 struct Spatial {
   static constexpr bool kPointwise = false, kTable = false, kParameters = false;
   PRIME_HD static bool valid(Slot s, const PlanShape& shape) { return s.last >= 1 && s.last <= shape.max_cut; }
@@ -57,7 +68,8 @@ struct Spatial {
       const int step = static_cast<int>(quantile(words.w, arcsine) * static_cast<float>(range));
       cut = least + (step < range ? step : range - 1);  // the product may round up to range
     }
-    return {kSpatial, spatial_strength(d, cut, quantile(words.y, arcsine)), 0, cut};
+    const int32_t field = d.batch_draws != 0 ? as_int(words.x ? words.x : 1u) : 0;
+    return {kSpatial, spatial_strength(d, cut, quantile(words.y, arcsine)), field, cut};
   }
 };
 

@@ -1,4 +1,5 @@
-// One augmented image after another, on as many threads as asked: read, run the chains, mix, normalize, write.
+// One augmented image after another, on as many threads as asked: read, run the chains, mix, add waves, normalize,
+// write.
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -137,8 +138,7 @@ struct Worker {
 
   // False if a value of the image is no pixel.
   bool run(int64_t row) {
-    const Row<const int32_t> plan{args.plan + row * row_words(args.shape.chains, args.shape.depth), args.shape.chains,
-                                  args.shape.depth};
+    const Row<const int32_t> plan = row_of(args.plan, row, args.shape);
     const float* __restrict x = clean.get();
     float* __restrict y = mixed.get();
     read_image(args, row % args.images, clean.get());
@@ -152,6 +152,8 @@ struct Worker {
       if (end == x) continue;
       for (int64_t i = 0; i < values; ++i) y[i] = fma(weight, end[i] - x[i], y[i]);
     }
+    const float waves = plan.wave_strength();
+    if (waves != 0.f) add_waves(y, geometry, plan.key(), valid_strength(waves) ? waves : not_a_number());
     write_image(args, row, y);
     return true;
   }

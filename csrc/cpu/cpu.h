@@ -87,4 +87,7 @@ void run_slot(Spatial, const SlotRun& run);
 void run_slot(Color, const SlotRun& run);
 void run_slot(Noise, const SlotRun& run);
 
+// Adds the waves of the row with this key to an image, [channels, height, width], and clips it to [0, 1].
+void add_waves(float* image, const Geometry& g, Key key, float strength);
+
 }  // namespace prime

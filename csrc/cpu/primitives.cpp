@@ -1,4 +1,4 @@
-// Spectral, color and noise on one planar float32 image; spatial has a file of its own.
+// Spectral, color, noise and waves on one planar float32 image; spatial has a file of its own.
 #include <vector>
 
 #include "cpu.h"
@@ -72,6 +72,21 @@ void run_slot(Noise, const SlotRun& run) {
     const float* in = src + static_cast<int64_t>(row) * g.width;
     float* out = dst + static_cast<int64_t>(row) * g.width;
     for (int x = 0; x < g.width; ++x) out[x] = clip01(fma(s.strength, z[x], in[x]));
+  }
+}
+
+void add_waves(float* image, const Geometry& g, Key key, float strength) {
+  const Lanes ramp(float8{0, 1, 2, 3, 4, 5, 6, 7});
+  for (int channel = 0; channel < g.channels; ++channel) {
+    const Wave wave = draw_wave(key, channel, strength, g.height, g.width);
+    for (int y = 0; y < g.height; ++y) {
+      float* row = image + channel * g.plane() + static_cast<int64_t>(y) * g.width;
+      const float phase = wave_phase(wave, from_center(y, g.height));
+      int x = 0;
+      for (; x + kLanes <= g.width; x += kLanes)
+        with_wave(Lanes::load(row + x), wave, phase, ramp + Lanes(from_center(x, g.width))).store(row + x);
+      for (; x < g.width; ++x) row[x] = with_wave(row[x], wave, phase, from_center(x, g.width));
+    }
   }
 }
 

@@ -10,9 +10,9 @@ void sample_cpu(const SampleArgs& a) {
   for (int64_t r = 0; r < a.view_count * a.images; ++r) {
     const int64_t view = a.views[r / a.images];
     const Row<int32_t> row = a.row(r);
-    const Key key = a.key(r, view);
+    const Keys keys = a.keys(r, view);
     for (int part = 0; part < row_parts(row.chains, row.depth); ++part)
-      draw_part(a.distributions, key, view, part, row);
+      draw_part(a.distributions, keys, view, part, row);
   }
 }
 

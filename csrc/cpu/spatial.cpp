@@ -157,7 +157,8 @@ static void move_pixels(const float* src, float* dst, const Geometry& g, Slot s,
 }
 
 void run_slot(Spatial, const SlotRun& run) {
-  const auto [src, dst, g, s, filter, key, chain, j, scratch] = run;
+  const auto [src, dst, g, s, filter, own, own_chain, own_slot, scratch] = run;
+  const auto [key, chain, j] = field_place(s, own, own_chain, own_slot);
   if (!scratch) scratch.reset(new SpatialScratch(g));
   field(scratch->shift[0].get(), g, s, key, chain, j, Purpose::row_shift, *scratch);
   field(scratch->shift[1].get(), g, s, key, chain, j, Purpose::column_shift, *scratch);

@@ -1,5 +1,5 @@
-// What is launched for a batch: three channels at a time, chunks of images, each by three stages. Launch shapes follow
-// from the arguments alone; what each slot does is read from the plan on the device.
+// What is launched for a batch: up to four channels at a time, chunks of images, each by three stages. Launch shapes
+// follow from the arguments alone; what each slot does is read from the plan on the device.
 #include <algorithm>
 
 #include "../core/check.h"

@@ -24,16 +24,17 @@ static __constant__ float kW[5][5] = {
 static __constant__ float kU[5][5] = {
     {2, 0, 0, 0, 0}, {0, 4, 0, 0, 0}, {-2, 0, 8, 0, 0}, {0, -8, 0, 16, 0}, {2, 0, -24, 0, 32}};
 
-// Room for what make_parameters() makes: [3, kPolynomialWords], or of a wide band [3, count], the coefficients b_f.
-inline int parameter_words(Color, const PlanShape& shape) {
-  return 3 * (shape.max_band > kPolynomial ? (shape.max_band + 3) / 4 * 4 : kPolynomialWords);
+// Room for what make_parameters() makes: [channels, kPolynomialWords], or of a wide band [channels, count], the
+// coefficients b_f.
+inline int parameter_words(Color, const PlanShape& shape, int channels) {
+  return channels * (shape.max_band > kPolynomial ? (shape.max_band + 3) / 4 * 4 : kPolynomialWords);
 }
 
 // The coefficients of a color band, by one warp: of polynomials where the band is narrow.
 __device__ __forceinline__ void make_parameters(Color, const PlanShape&, const WarpSlot& w) {
   const Slot s = w.slot;
   const int count = s.last - s.first + 1, middle = count / 2, lane = threadIdx.x % 32;
-  for (int c = 0; c < 3; ++c) {
+  for (int c = 0; c < w.channels; ++c) {
     if (count > kPolynomial) {
       warp_run(count, w.key, w.chain, w.j, Purpose::color, w.first_channel + c,
                [&](int i, float z) { w.out[c * count + i] = z * s.strength; });
@@ -60,16 +61,17 @@ __device__ __forceinline__ void make_parameters(Color, const PlanShape&, const W
 }
 
 // ------------------------------------------------------------------------------------------------------------ table
-// A slot as a part of a table, by a block: what it makes of x, three channels of a thread's byte, from first_channel of
+// A slot as a part of a table, by a block: what it makes of x, kC channels of a thread's byte, from first_channel of
 // the image on. The coefficients go by way of the place for the slot's parameters.
-__device__ __forceinline__ void tabulate(Color, float (&x)[3], Slot s, Key key, int chain, int j, int first_channel,
+template <int kC>
+__device__ __forceinline__ void tabulate(Color, float (&x)[kC], Slot s, Key key, int chain, int j, int first_channel,
                                          float* coefficients) {
   const int count = s.last - s.first + 1, channel = threadIdx.x / 32;  // a warp each
-  if (channel < 3)
+  if (channel < kC)
     warp_run(count, key, chain, j, Purpose::color, first_channel + channel,
              [&](int i, float z) { coefficients[channel * count + i] = z * s.strength; });
   __syncthreads();
-  for (int c = 0; c < 3; ++c) x[c] = color_map(x[c], coefficients + c * count, s.first, count);
+  for (int c = 0; c < kC; ++c) x[c] = color_map(x[c], coefficients + c * count, s.first, count);
 }
 
 // ------------------------------------------------------------------------------------------------------- evaluation

@@ -17,12 +17,12 @@ struct CompileParams {
   const int* admitted;  // images of the first round; null if there is one
   Round first_round;
   Pool pool;
-  const uint2* packed;  // [images, height, pitch]
+  const char* packed;  // [images, Pool::image_bytes]
   Parameters parameters;
-  const Table* tables;  // [chain_count]
-  Pass* passes;         // [chain_count, depth]
-  Step* steps;          // [chain_count, depth]
-  Chain* chains;        // [chain_count]
+  Tables tables;
+  Pass* passes;   // [chain_count, depth]
+  Step* steps;    // [chain_count, depth]
+  Chain* chains;  // [chain_count]
 };
 
 // Adds a spatial slot to the round's fields, and gives its number there. The order of fields, and where they are, is no
@@ -33,9 +33,11 @@ static __device__ int add_field(const PlanView& plan, const CompileParams& p, co
   const int ky = parity_pad(modes(s.last, p.shape.height));
   uint2* shift = p.pool.shifts(atomicAdd(round.counts + kShifts, planes(p.shape, s)));
   const int at = atomicAdd(round.counts + kFields, 1);
-  const Key key = plan.row(chain_index / plan.shape.chains).key();
-  const int chain = chain_index % plan.shape.chains, split = !precision.coarse && ky <= p.split_modes;
-  round.fields[at] = {key, shift, chain, j, s.last, ky, split, precision.quantization_step, s.strength, {}};
+  const FieldPlace place =
+      field_place(s, plan.row(chain_index / plan.shape.chains).key(), chain_index % plan.shape.chains, j);
+  const int split = !precision.coarse && ky <= p.split_modes;
+  round.fields[at] = {place.key,  shift, place.chain, place.slot, s.last, ky, split, precision.quantization_step,
+                      s.strength, {}};
   return at;
 }
 
@@ -79,7 +81,7 @@ static __device__ void admit_images(const PlanView& plan, const ImageShape& shap
     __syncthreads();
     // Bytes of the pool that the images need, up to this one.
     int64_t sum = shifts[thread] * pool.code_bytes() +
-                  max(fields[thread] * pool.half_bytes(), between[thread] * pool.image_bytes());
+                  max(fields[thread] * pool.half_bytes(), between[thread] * pool.image_bytes);
     for (int step = 1; step < 32; step *= 2) {
       const int64_t other = __shfl_sync(0xffffffff, sum, lane < step ? lane : lane - step);
       if (lane >= step) sum += other;
@@ -118,7 +120,7 @@ static __device__ void compile_chains(const PlanView& plan, const CompileParams&
   const int chain_index = first + threadIdx.x;
   const Round round = round_of(chain_index);
   const int row = chain_index / plan.shape.chains;
-  const uint2* packed = p.packed + row % plan.images * p.shape.pixels;
+  const char* packed = p.packed + row % plan.images * p.pool.image_bytes;
   const int64_t at = static_cast<int64_t>(chain_index) * depth;
   const float weight = plan.row(row).weight(chain_index % plan.shape.chains + 1);
   const auto slot = [&](int j) { return slots[threadIdx.x * depth + j]; };
@@ -127,7 +129,7 @@ static __device__ void compile_chains(const PlanView& plan, const CompileParams&
   int passes = 0, steps = 0;
   Pass pass{};
   const auto next = [&](int op) {
-    const uint2* source = packed;
+    const void* source = packed;
     if (passes) {
       source = pass.target = p.pool.image(image + (passes - 1) % 2);
       pass.last = steps, p.passes[at + passes - 1] = pass;
@@ -138,7 +140,7 @@ static __device__ void compile_chains(const PlanView& plan, const CompileParams&
   int j = tabulated(plan, slot);
   if (j > 0) {
     next(kTabulated);
-    pass.operand = p.tables + chain_index;
+    pass.operand = p.tables.of(chain_index);
   }
   for (; j < depth && weight != 0.f; ++j) {
     const Slot s = slot(j);

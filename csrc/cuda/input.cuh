@@ -4,7 +4,7 @@
 
 namespace prime {
 
-// [images, channels, height, width] of the chunk, of at most kTogether channels.
+// [images, channels, height, width] of the chunk, of the channels that run together.
 struct InputImages {
   const void* values;
   DType type;

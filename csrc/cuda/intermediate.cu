@@ -38,9 +38,10 @@ struct PassParams {
 // Reads passes, steps, and what they point to: the packed image or that of the pass before, taps, shifts or a table.
 // Writes the image of pass `number`, to the end of the pool. Every other pass goes through its chains backwards, for
 // what the pass before has written last is still in the L2.
-template <bool k3x3>
+// kAny: filters of any size.
+template <int kC, bool kAny>
 __global__ void __launch_bounds__(kThreads, 8) pass_kernel(const __grid_constant__ PassParams p) {
-  __shared__ __align__(16) Table table;
+  __shared__ __align__(16) Table<kC> table;
   after_last_kernel();
   const ImageShape& shape = p.inputs.shape;
   const int count = *p.count;
@@ -49,10 +50,10 @@ __global__ void __launch_bounds__(kThreads, 8) pass_kernel(const __grid_constant
     const Pass pass = p.passes[chain_index * p.inputs.plan.shape.depth + p.number];
     load_table(table, pass);
     const Place o(shape, thread_here());
-    uint2* out = pass.target + static_cast<unsigned>(o.y * shape.pitch + o.x);
-    run_pass<k3x3>(p.inputs, o, chain_index, pass, table, [&](int r, const Two& v) {
-      const uint2 left = encode(v[0]), right = encode(v[1]);
-      if (r < shape.height - o.y) *reinterpret_cast<uint4*>(out) = {left.x, left.y, right.x, right.y};
+    Pixel<kC>* out = static_cast<Pixel<kC>*>(pass.target) + static_cast<unsigned>(o.y * shape.pitch + o.x);
+    run_pass<kAny>(p.inputs, o, chain_index, pass, table, [&](int r, const Two<kC>& v) {
+      const Pair<kC> pair = encode<kC>(v);
+      if (r < shape.height - o.y) *reinterpret_cast<Pair<kC>*>(out) = pair;
       out += shape.pitch;
     });
   }
@@ -92,7 +93,12 @@ cudaError_t pass(const Workspace& w, int round, int number, dim3 blocks, cudaStr
   const Round here = w.first_round.after(round, w.plan);
   const PassParams params{w.pass_inputs(), number, w.passes, here.to_do + number * w.plan.chain_count(),
                           here.counts + kPasses + number};
-  return launch(w.plan.shape.filter == 3 ? pass_kernel<true> : pass_kernel<false>, blocks, kThreads, stream, params);
+  return with_channels(w, [&](auto channels) {
+    auto kernel = pass_kernel<channels, true>;
+    if constexpr (channels == 3)
+      if (w.plan.shape.filter == 3) kernel = pass_kernel<channels, false>;
+    return launch(kernel, blocks, kThreads, stream, params);
+  });
 }
 
 }  // namespace prime

@@ -1,7 +1,8 @@
-// The last stage of a chunk, once a round: the last passes of all chains, the mix, and the output.
+// The last stage of a chunk, once a round: the last passes of all chains, the mix, waves, and the output.
 #include "../core/check.h"
 #include "output.cuh"
 #include "passes.cuh"
+#include "wave.cuh"
 #include "workspace.cuh"
 
 namespace prime {
@@ -10,44 +11,44 @@ namespace {
 struct MixParams {
   PassInputs inputs;
   InputImages input;    // of which floats are read again here
-  const uint2* packed;  // [images, height, pitch], of which bytes are
+  const void* packed;   // [images, height, pitch] pixels, of which bytes are
   const Chain* chains;  // [views, images, chains]
   OutputImages out;
   bool second;           // the second round
   const int* admitted;   // images of the first round; null if there is one
   const BadPixels* bad;  // of this chunk; null: nothing to tell the host
   BadPixels* host;       // what it is added to
-  int channels;          // that the images have
+  int first_channel;     // of the image, of those that run together
 };
 
 // Two pixels of a packed byte image times `weight`, exactly if that is 1.
-__device__ __forceinline__ void read_bytes(Two& v, const uint2* from, float weight) {
-  const uint4 two = __ldg(reinterpret_cast<const uint4*>(from));
-  const Raw left = decode({two.x, two.y}), right = decode({two.z, two.w});
+template <int kC>
+__device__ __forceinline__ void read_bytes(Two<kC>& v, const Pixel<kC>* from, float weight) {
+  const Pair<kC> pair = load_pair<kC>(from);
+  const Raw<kC> left = decode<kC>(left_of(pair)), right = decode<kC>(right_of(pair));
 #pragma unroll
-  for (int i = 0; i < 6; ++i) {  // 256/255 is 1 + 1/255
-    const float v256 = fmaf((i < 3 ? left : right).c[i % 3], weight, -weight);
-    v[i / 3][i % 3] = fmaf(v256, 1.f / 255.f, v256);
+  for (int i = 0; i < 2 * kC; ++i) {  // 256/255 is 1 + 1/255
+    const float v256 = fmaf((i < kC ? left : right).c[i % kC], weight, -weight);
+    v[i / kC][i % kC] = fmaf(v256, 1.f / 255.f, v256);
   }
 }
 
 // Two pixels of another input, which come from where they are: the packed ones are rounded.
-template <bool kAny, class Has>
-__device__ __forceinline__ void read_input(Two& v, const InputImages& in, int width, int image, int y, int x,
-                                           float weight, Has has) {
+template <bool kAny, int kC>
+__device__ __forceinline__ void read_input(Two<kC>& v, const InputImages& in, int width, int image, int y, int x,
+                                           float weight) {
   const Strides s = in.strides;
   const int64_t at = image * s.n + y * s.h + x * s.w, next = x + 1 < width ? s.w : 0;
 #pragma unroll
-  for (int i = 0; i < 6; ++i)
-    v[i / 3][i % 3] = has(i % 3) ? weight * load<kAny>(in, at + i / 3 * next + i % 3 * s.c) : 0.f;
+  for (int i = 0; i < 2 * kC; ++i) v[i / kC][i % kC] = weight * load<kAny>(in, at + i / kC * next + i % kC * s.c);
 }
 
-// The last pass of every chain, and ((x + sum lambda_i (chain_i - x)) - mean) * scale, for one view of an image.
-template <bool k3x3, bool kAny>
-__device__ __forceinline__ void mix_view(const MixParams& p, int image, int view, Table& table, Mix& mix) {
+// The last pass of every chain, and (x + sum lambda_i (chain_i - x), with waves, - mean) * scale, for one view of an
+// image.
+template <int kC, bool kAny, bool kWaves>
+__device__ __forceinline__ void mix_view(const MixParams& p, int image, int view, Table<kC>& table, Mix<kC>& mix) {
   const ImageShape& shape = p.inputs.shape;
   const PlanView& plan = p.inputs.plan;
-  const auto has = [&](int channel) { return !kAny || channel < p.channels; };
   const int row = view * plan.images + image;
   const Chain* chains = p.chains + row * plan.shape.chains;
   float clean = 1.f;  // the weight of x itself: 1 - sum lambda_i, so that x is exact where no chain changes it
@@ -59,18 +60,18 @@ __device__ __forceinline__ void mix_view(const MixParams& p, int image, int view
   }
   const int thread = thread_here();
   const Place first(shape, thread);
-  Two x;
+  Two<kC> x;
   if (p.input.type == DType::u8) {
-    const Source source(p.packed + image * shape.pixels, shape);
+    const Source<kC> source(static_cast<const Pixel<kC>*>(p.packed) + image * shape.pixels, shape);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      read_bytes(x, source.at(min(first.y + r, shape.height - 1), first.x), clean);
+      read_bytes<kC>(x, source.at(min(first.y + r, shape.height - 1), first.x), clean);
       mix.set(r, thread, x);
     }
   } else {
 #pragma unroll 1
     for (int r = 0; r < kRows; ++r) {
-      read_input<kAny>(x, p.input, shape.width, image, min(first.y + r, shape.height - 1), first.x, clean, has);
+      read_input<kAny, kC>(x, p.input, shape.width, image, min(first.y + r, shape.height - 1), first.x, clean);
       mix.set(r, thread, x);
     }
   }
@@ -81,25 +82,27 @@ __device__ __forceinline__ void mix_view(const MixParams& p, int image, int view
     const int thread = thread_here(), chain_index = row * plan.shape.chains + chain;
     const Place o(shape, thread);
     load_table(table, c.last);
-    run_pass<k3x3>(p.inputs, o, chain_index, c.last, table, [&](int r, const Two& v) {
-      Two sum;
+    run_pass<kAny>(p.inputs, o, chain_index, c.last, table, [&](int r, const Two<kC>& v) {
+      Two<kC> sum;
       mix.get(sum, r, thread);
 #pragma unroll
-      for (int i = 0; i < 6; ++i) sum[i / 3][i % 3] = fmaf(c.weight, v[i / 3][i % 3], sum[i / 3][i % 3]);
+      for (int i = 0; i < 2 * kC; ++i) sum[i / kC][i % kC] = fmaf(c.weight, v[i / kC][i % kC], sum[i / kC][i % kC]);
       mix.set(r, thread, sum);
     });
   }
+  if constexpr (kWaves)
+    if (plan.shape.waves) add_waves(mix, p.inputs, row, p.first_channel);
   const OutputImages& out = p.out;
   const int64_t offset = (view * out.batch + image) * out.strides.n;
   const bool flip = out.flip && out.flip[image];
   const Place o(shape, thread_here());
   if constexpr (kAny)
-    if (out.type == DType::u16) return write<DType::u16>(mix, out, shape, o, offset, flip, has);
+    if (out.type == DType::u16) return write<DType::u16>(mix, out, shape, o, offset, flip);
   switch (out.type) {
-    case DType::u8: write<DType::u8>(mix, out, shape, o, offset, flip, has); break;
-    case DType::f16: write<DType::f16>(mix, out, shape, o, offset, flip, has); break;
-    case DType::bf16: write<DType::bf16>(mix, out, shape, o, offset, flip, has); break;
-    default: write<DType::f32>(mix, out, shape, o, offset, flip, has);
+    case DType::u8: write<DType::u8>(mix, out, shape, o, offset, flip); break;
+    case DType::f16: write<DType::f16>(mix, out, shape, o, offset, flip); break;
+    case DType::bf16: write<DType::bf16>(mix, out, shape, o, offset, flip); break;
+    default: write<DType::f32>(mix, out, shape, o, offset, flip);
   }
 }
 
@@ -116,37 +119,32 @@ __device__ __forceinline__ void tell_host(const BadPixels& bad, BadPixels* host)
 // Block (b, i): kThreads patches of 2 columns x kRows rows of images i, i + gridDim.y, ..., in all views.
 // Reads chains, steps, the input or its packed form, and what last passes point to (see pass_kernel).
 // Writes the output; one thread of the first round adds `bad` to what the host sees.
-// kAny: fewer than three channels, and uint16, too.
-template <bool k3x3, bool kAny>
+// kAny: filters of any size, and uint16. kWaves: plans with waves, too.
+template <int kC, bool kAny, bool kWaves>
 __global__ void __launch_bounds__(kThreads, 8) final_kernel(const __grid_constant__ MixParams p) {
-  __shared__ __align__(16) Table table;
-  __shared__ Mix mix;
+  __shared__ __align__(16) Table<kC> table;
+  __shared__ Mix<kC> mix;
   after_last_kernel();
   if (p.bad && blockIdx.x + blockIdx.y + threadIdx.x == 0) tell_host(*p.bad, p.host);
   const int images = p.inputs.plan.images, split = in_first_round(p.admitted, images), end = p.second ? images : split;
   for (int image = (p.second ? split : 0) + blockIdx.y; image < end; image += gridDim.y)
-    for (int view = 0; view < p.inputs.plan.views; ++view) mix_view<k3x3, kAny>(p, image, view, table, mix);
+    for (int view = 0; view < p.inputs.plan.views; ++view) mix_view<kC, kAny, kWaves>(p, image, view, table, mix);
 }
 
 Writing writing_for(const OutputImages& out, int channels, int width) {
   const Strides s = out.strides;
   const uintptr_t two = 2 * item_size(out.type);  // bytes
   if (width % 2 || s.n % 2 || s.h % 2 || reinterpret_cast<uintptr_t>(out.values) % two) return Writing::scalar;
-  if (s.w == 1 && s.c % 2 == 0) return Writing::planes;
-  return s.w == 3 && s.c == 1 && channels == kTogether ? Writing::pixels : Writing::scalar;
+  if (s.w == 1 && (channels == 1 || s.c % 2 == 0)) return Writing::planes;
+  return s.c == 1 && (channels == 3 ? s.w == 3 : channels != 1 && s.w % 2 == 0) ? Writing::pixels : Writing::scalar;
 }
 
 OutputImages output_of(const Workspace& w) {
   const ApplyArgs& a = w.args;
   char* first = static_cast<char*>(a.out) + w.first_image * a.out_strides.n * item_size(a.out_type);
-  OutputImages out{first,
-                   a.out_type,
-                   Writing::scalar,
-                   a.out_strides,
-                   a.images,
-                   a.flip ? a.flip + w.first_image : nullptr,
-                   {a.mean[0], a.mean[1], a.mean[2]},
-                   {a.scale[0], a.scale[1], a.scale[2]}};
+  OutputImages out{
+      first, a.out_type, Writing::scalar, a.out_strides, a.images, a.flip ? a.flip + w.first_image : nullptr, {}};
+  for (int c = 0; c < a.channels; ++c) out.channel[c] = {a.mean[c], a.scale[c]};
   out.writing = writing_for(out, a.channels, a.width);
   return out;
 }
@@ -157,12 +155,14 @@ cudaError_t mix(const Workspace& w, int round, dim3 blocks, cudaStream_t stream)
   const bool tell = round == 0 && w.args.bad && !w.plan.bytes;
   const MixParams params{w.pass_inputs(), w.input,        w.packed,   w.chains,
                          output_of(w),    round == 1,     w.admitted, tell ? w.bad : nullptr,
-                         w.args.bad,      w.args.channels};
-  const bool any = w.args.channels != kTogether || w.args.in_type == DType::u16 || w.args.out_type == DType::u16;
-  const auto kernel = w.plan.shape.filter == 3 ? any ? final_kernel<true, true> : final_kernel<true, false>
-                      : any ? final_kernel<false, true>
-                                               : final_kernel<false, false>;
-  return launch(kernel, blocks, kThreads, stream, params);
+                         w.args.bad,      w.first_channel};
+  return with_channels(w, [&](auto channels) {
+    auto kernel = final_kernel<channels, true, true>;
+    if constexpr (channels == 3)
+      if (w.plan.shape.filter == 3 && w.args.in_type != DType::u16 && w.args.out_type != DType::u16)
+        kernel = w.plan.shape.waves ? final_kernel<channels, false, true> : final_kernel<channels, false, false>;
+    return launch(kernel, blocks, kThreads, stream, params);
+  });
 }
 
 }  // namespace prime

@@ -61,64 +61,81 @@ __device__ __forceinline__ void store_two(typename Stored<kType>::Value* to, flo
 }
 
 // The sums of a block's pixels, a thread's in its own column: registers are scarcer.
+template <int kC>
 struct Mix {
-  float4 head[kRows][kThreads];  // four of a row's six values,
-  float2 tail[kRows][kThreads];  // and two
-  __device__ __forceinline__ void set(int r, int thread, const Two& v) {
-    head[r][thread] = {v[0][0], v[0][1], v[0][2], v[1][0]}, tail[r][thread] = {v[1][1], v[1][2]};
+  static constexpr int kFours = kC / 2, kTwos = kC % 2;  // of a row's 2 kC values; arrays of none take no room
+  float4 fours[kFours][kRows][kThreads];
+  float2 twos[kTwos][kRows][kThreads];
+  __device__ __forceinline__ void set(int r, int thread, const Two<kC>& v) {
+    const auto value = [&](int i) { return v[i / kC][i % kC]; };
+#pragma unroll
+    for (int i = 0; i < kFours; ++i)
+      fours[i][r][thread] = {value(4 * i), value(4 * i + 1), value(4 * i + 2), value(4 * i + 3)};
+    if constexpr (kTwos) twos[0][r][thread] = {value(4 * kFours), value(4 * kFours + 1)};
   }
-  __device__ __forceinline__ void get(Two& v, int r, int thread) const {
-    const float4 four = head[r][thread];
-    const float2 two = tail[r][thread];
-    v[0][0] = four.x, v[0][1] = four.y, v[0][2] = four.z, v[1][0] = four.w, v[1][1] = two.x, v[1][2] = two.y;
+  __device__ __forceinline__ void get(Two<kC>& v, int r, int thread) const {
+    const auto value = [&](int i) -> float& { return v[i / kC][i % kC]; };
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      const float4 four = fours[i][r][thread];
+      value(4 * i) = four.x, value(4 * i + 1) = four.y, value(4 * i + 2) = four.z, value(4 * i + 3) = four.w;
+    }
+    if constexpr (kTwos) {
+      const float2 two = twos[0][r][thread];
+      value(4 * kFours) = two.x, value(4 * kFours + 1) = two.y;
+    }
   }
   // Value i of row 0, and how far it is to that of the next row.
   __device__ __forceinline__ const float* first(int i, int thread, int& step) const {
-    step = (i < 4 ? 4 : 2) * kThreads;
-    return i < 4 ? reinterpret_cast<const float*>(head) + 4 * thread + i
-                 : reinterpret_cast<const float*>(tail) + 2 * thread + i - 4;
+    const bool of_two = kTwos && i >= 4 * kFours;
+    step = (of_two ? 2 : 4) * kThreads;
+    if (of_two) return reinterpret_cast<const float*>(twos) + 2 * thread + i - 4 * kFours;
+    const int four = kFours > 1 ? i / 4 : 0;
+    return reinterpret_cast<const float*>(fours[four]) + 4 * thread + i - 4 * four;
   }
 };
 
-// The chunk's images in the output. Of fewer than kTogether channels the last are not written.
+// The chunk's images in the output, of the channels that run together.
 struct OutputImages {
   void* values;  // [views, batch, channels, height, width], from the chunk's first image on
   DType type;
   Writing writing;
   Strides strides;
-  int64_t batch;            // images of the whole batch
-  const uint8_t* flip;      // [images] or null; not 0: mirrored left to right
-  float mean[3], scale[3];  // out = (y - mean) * scale, per channel
+  int64_t batch;        // images of the whole batch
+  const uint8_t* flip;  // [images] or null; not 0: mirrored left to right
+  struct {
+    float mean, scale;
+  } channel[kTogether];  // out = (y - mean) * scale
 };
 
+template <int kC>
 struct Normal {  // (x - mean) * scale
-  float scale[3], offset[3];
+  float scale[kC], offset[kC];
   __device__ __forceinline__ explicit Normal(const OutputImages& out) {
 #pragma unroll
-    for (int c = 0; c < 3; ++c) scale[c] = out.scale[c], offset[c] = -out.mean[c] * out.scale[c];
+    for (int c = 0; c < kC; ++c) scale[c] = out.channel[c].scale, offset[c] = -out.channel[c].mean * scale[c];
   }
   __device__ __forceinline__ float operator()(float x, int c) const { return fmaf(x, scale[c], offset[c]); }
 };
 
 // Writes this thread's pixels into planes.
-template <DType kType, bool kFlip, class Has>
-__device__ __forceinline__ void write_planes(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
-                                             int64_t offset, Has has) {
+template <DType kType, bool kFlip, int kC>
+__device__ __forceinline__ void write_planes(const Mix<kC>& mix, const OutputImages& out, const ImageShape& shape,
+                                             Place o, int64_t offset) {
   const Strides s = out.strides;
-  const Normal normal(out);
+  const Normal<kC> normal(out);
   using Value = typename Stored<kType>::Value;
-  Value* to[3];
+  Value* to[kC];
 #pragma unroll
-  for (int c = 0; c < 3; ++c)
+  for (int c = 0; c < kC; ++c)
     to[c] = static_cast<Value*>(out.values) + offset + o.y * s.h + c * s.c + (kFlip ? shape.width - 2 - o.x : o.x);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r >= shape.height - o.y) break;
-    Two v;
+    Two<kC> v;
     mix.get(v, r, threadIdx.x);
 #pragma unroll
-    for (int c = 0; c < 3; ++c) {
-      if (!has(c)) break;
+    for (int c = 0; c < kC; ++c) {
       const float left = normal(v[0][c], c), right = normal(v[1][c], c);
       store_two<kType>(to[c], kFlip ? right : left, kFlip ? left : right);
       to[c] += s.h;
@@ -127,43 +144,47 @@ __device__ __forceinline__ void write_planes(const Mix& mix, const OutputImages&
 }
 
 // Writes this thread's pixels one by one.
-template <DType kType, class Has>
-__device__ __forceinline__ void write_values(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
-                                             int64_t offset, bool flip, Has has) {
+template <DType kType, int kC>
+__device__ __forceinline__ void write_values(const Mix<kC>& mix, const OutputImages& out, const ImageShape& shape,
+                                             Place o, int64_t offset, bool flip) {
   const Strides s = out.strides;
-  const Normal normal(out);
+  const Normal<kC> normal(out);
   using Value = typename Stored<kType>::Value;
 #pragma unroll 1
   for (int r = 0; r < kRows && r < shape.height - o.y; ++r) {
-    Two v;
+    Two<kC> v;
     mix.get(v, r, threadIdx.x);
 #pragma unroll
-    for (int i = 0; i < 6; ++i) {
-      const int x = o.x + i / 3, c = i % 3;
-      if (x < shape.width && has(c))
+    for (int i = 0; i < 2 * kC; ++i) {
+      const int x = o.x + i / kC, c = i % kC;
+      if (x < shape.width)
         static_cast<Value*>(out.values)[offset + (o.y + r) * s.h + c * s.c + (flip ? shape.width - 1 - x : x) * s.w] =
-            stored<kType>(normal(v[i / 3][c], c));
+            stored<kType>(normal(v[i / kC][c], c));
     }
   }
 }
 
-// Writes the block's interleaved pixels: two neighboring values a thread, neighboring threads side by side.
-template <DType kType>
-__device__ __forceinline__ void write_pixels(const Mix& mix, const OutputImages& out, const ImageShape& shape,
+// Writes the block's interleaved pixels: two neighboring values a thread, neighboring threads side by side. Of an even
+// number of channels there may be others between the pixels.
+template <DType kType, int kC>
+__device__ __forceinline__ void write_pixels(const Mix<kC>& mix, const OutputImages& out, const ImageShape& shape,
                                              int64_t offset, bool flip) {
   using Value = typename Stored<kType>::Value;
   __syncthreads();
 #pragma unroll 1
-  for (int at = threadIdx.x; at < 3 * kThreads; at += kThreads) {
-    const int thread = at / 3, first = at % 3 * 2, second = first + 1;  // of six values; flipped, the right pixel leads
+  for (int at = threadIdx.x; at < kC * kThreads; at += kThreads) {
+    const int thread = at / kC, first = at % kC * 2,
+              second = first + 1;  // of 2 kC values; flipped, the right pixel leads
     const Place o(shape, thread);
-    const int one = flip ? (first + 3) % 6 : first, other = flip ? (second + 3) % 6 : second;
+    const int one = flip ? (first + kC) % (2 * kC) : first, other = flip ? (second + kC) % (2 * kC) : second;
     int step_one, step_other;
     const float *from_one = mix.first(one, thread, step_one), *from_other = mix.first(other, thread, step_other);
-    const float scale_one = out.scale[one % 3], scale_other = out.scale[other % 3];
-    const float add_one = -out.mean[one % 3] * scale_one, add_other = -out.mean[other % 3] * scale_other;
+    const float scale_one = out.channel[one % kC].scale, scale_other = out.channel[other % kC].scale;
+    const float add_one = -out.channel[one % kC].mean * scale_one,
+                add_other = -out.channel[other % kC].mean * scale_other;
+    const int x = flip ? shape.width - 2 - o.x : o.x;
     Value* to = static_cast<Value*>(out.values) + offset + o.y * out.strides.h +
-                (3 * (flip ? shape.width - 2 - o.x : o.x) + first);
+                (kC == 3 ? 3 * x + first : (x + first / kC) * out.strides.w + first % kC);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (r >= shape.height - o.y) break;
@@ -174,17 +195,16 @@ __device__ __forceinline__ void write_pixels(const Mix& mix, const OutputImages&
   __syncthreads();
 }
 
-// has(c): the images have channel c.
-template <DType kType, class Has>
-__device__ __forceinline__ void write(const Mix& mix, const OutputImages& out, const ImageShape& shape, Place o,
-                                      int64_t offset, bool flip, Has has) {
+template <DType kType, int kC>
+__device__ __forceinline__ void write(const Mix<kC>& mix, const OutputImages& out, const ImageShape& shape, Place o,
+                                      int64_t offset, bool flip) {
   if (out.writing == Writing::planes)
-    flip ? write_planes<kType, true>(mix, out, shape, o, offset, has)
-         : write_planes<kType, false>(mix, out, shape, o, offset, has);
-  else if (out.writing == Writing::pixels)
+    flip ? write_planes<kType, true>(mix, out, shape, o, offset)
+         : write_planes<kType, false>(mix, out, shape, o, offset);
+  else if (kC > 1 && out.writing == Writing::pixels)  // of one channel they are planes
     write_pixels<kType>(mix, out, shape, offset, flip);
   else
-    write_values<kType>(mix, out, shape, o, offset, flip, has);
+    write_values<kType>(mix, out, shape, o, offset, flip);
 }
 
 }  // namespace prime

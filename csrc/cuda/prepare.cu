@@ -21,13 +21,14 @@ struct BeginParams {
   CompileParams compile;
   int* admitted;          // [1]
   Parameters parameters;  // [chain_count x depth, words]
-  Table* tables;          // [chain_count]
+  Tables tables;
   PackParams pack;
   Sines sines_y, sines_x;
   int first_channel;  // of the image, of those that run together
 };
 
 // The parameters of slots, a warp each.
+template <int kC>
 __device__ void make_parameters(const PlanView& plan, const Parameters& parameters, int first_channel, int first_warp) {
   __shared__ float shared_of_warp[kWarps][kPolynomial];
   const int64_t at = first_warp + threadIdx.x / 32;
@@ -37,7 +38,8 @@ __device__ void make_parameters(const PlanView& plan, const Parameters& paramete
   const Row<const int32_t> row = plan.row(chain_index / plan.shape.chains);
   const Slot s = row.slot(chain, j);
   if (!valid(s, plan.shape)) return;
-  const WarpSlot warp_slot{s, row.key(), chain, j, parameters.of(at), shared_of_warp[threadIdx.x / 32], first_channel};
+  const WarpSlot warp_slot{s, row.key(), chain, j, parameters.of(at), shared_of_warp[threadIdx.x / 32], first_channel,
+                           kC};
   visit(s.primitive, [&](auto primitive) {
     using Type = decltype(primitive);
     if constexpr (Type::kTable)  // make_table() has these
@@ -49,6 +51,7 @@ __device__ void make_parameters(const PlanView& plan, const Parameters& paramete
 // Block: a part of one task, see Tasks.
 // Reads the plan and the input.
 // Writes admitted; chains, passes, steps, fields, counts, to_do; parameters; tables; packed, bad; sines.
+template <int kC>
 __global__ void __launch_bounds__(kBegin, 4) begin_kernel(const __grid_constant__ BeginParams p) {
   after_last_kernel();
   const Tasks& tasks = p.tasks;
@@ -57,12 +60,12 @@ __global__ void __launch_bounds__(kBegin, 4) begin_kernel(const __grid_constant_
   if ((block -= tasks.admit) < tasks.chains)
     return compile_chains(p.plan, p.compile, block * (kBegin / p.plan.shape.depth));
   if ((block -= tasks.chains) < tasks.parameters)
-    return make_parameters(p.plan, p.parameters, p.first_channel, block * kWarps);
+    return make_parameters<kC>(p.plan, p.parameters, p.first_channel, block * kWarps);
   if ((block -= tasks.parameters) < tasks.tables)
-    return make_table(p.plan, p.parameters, p.tables, p.first_channel, block);
+    return make_table<kC>(p.plan, p.parameters, p.tables, p.first_channel, block);
   if ((block -= tasks.tables) < tasks.pack) {
     const unsigned image = block / p.pack.blocks;
-    return pack(p.pack, image, block - image * p.pack.blocks);
+    return pack<kC>(p.pack, image, block - image * p.pack.blocks);
   }
   make_sines(p.compile.shape, p.sines_y, p.sines_x, (block - tasks.pack) * int64_t(kBegin) + threadIdx.x);
 }
@@ -77,7 +80,7 @@ BeginParams begin_params(const Workspace& w) {
           w.parameters,
           w.tables,
           {w.input, reading_of(w.input, w.args.channels, w.shape.width), w.shape, pack_blocks, quads,
-           division_word(quads), w.packed, w.bad, w.args.channels},
+           division_word(quads), w.packed, w.bad},
           w.sines_y,
           w.sines_x,
           w.first_channel};
@@ -100,10 +103,13 @@ cudaError_t prepare(const Workspace& w, cudaStream_t stream) {
              w.first_channel + w.first_image == 0 ? blocks(lanes(w.sines_y) + lanes(w.sines_x)) : 0};  // once a batch
   if (const cudaError_t error = cudaMemsetAsync(w.bad, 0, w.zeroed, stream)) return error;
   if (w.rounds == 2) p.tasks.admit = 1, p.tasks.chains = 0;
-  const cudaError_t error = launch(begin_kernel, p.tasks.blocks(), kBegin, stream, p);
-  if (error || w.rounds == 1) return error;
-  p.tasks = {0, chain_blocks, 0, 0, 0, 0};  // after admit_images()
-  return launch(begin_kernel, chain_blocks, kBegin, stream, p);
+  return with_channels(w, [&](auto channels) {
+    const auto kernel = begin_kernel<channels>;
+    const cudaError_t error = launch(kernel, p.tasks.blocks(), kBegin, stream, p);
+    if (error || w.rounds == 1) return error;
+    p.tasks = {0, chain_blocks, 0, 0, 0, 0};  // after admit_images()
+    return launch(kernel, chain_blocks, kBegin, stream, p);
+  });
 }
 
 }  // namespace prime

@@ -7,13 +7,8 @@ namespace prime {
 namespace {
 
 struct SampleParams {
-  Distributions distributions;
-  const int64_t* index;  // [images]
-  const int64_t* epoch;  // [images], or one for all with epoch_step 0
-  int64_t epoch_step, images, rows;
-  uint64_t seed;
-  int64_t views[kMaxViews];
-  int32_t* plan;  // [rows, row_words]
+  SampleArgs args;  // its views are in host memory
+  int64_t rows, views[kMaxViews];
 };
 
 // Block (r, part): one part (a slot, or the weights) of 64 rows, a thread each.
@@ -23,9 +18,8 @@ __global__ void sample_kernel(const __grid_constant__ SampleParams p) {
   after_last_kernel();
   const int64_t r = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= p.rows) return;
-  const int64_t view = p.views[r / p.images], image = r % p.images;
-  const Key key = make_key(p.seed, p.index[image], p.epoch[image * p.epoch_step], view);
-  draw_part(p.distributions, key, view, static_cast<int>(blockIdx.y), row_of(p.plan, r, p.distributions));
+  const int64_t view = p.views[r / p.args.images];
+  draw_part(p.args.distributions, p.args.keys(r, view), view, static_cast<int>(blockIdx.y), p.args.row(r));
 }
 
 // One thread.
@@ -43,8 +37,7 @@ int sample_cuda(const SampleArgs& args, void* stream) {
   check(args);
   const int64_t rows = args.view_count * args.images;
   if (rows == 0) return cudaSuccess;
-  SampleParams params{args.distributions, args.index, args.epoch, args.epoch_step, args.images, rows,
-                      args.seed,          {},         args.plan};
+  SampleParams params{args, rows, {}};
   for (int v = 0; v < args.view_count; ++v) params.views[v] = args.views[v];
   constexpr int threads = 64;
   const Row<int32_t> row = args.row(0);

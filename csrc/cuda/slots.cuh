@@ -47,7 +47,8 @@ struct WarpSlot {
   int chain, j;       // where in the row the slot is
   float* out;         // [Parameters::words]
   float* shared;      // [kPolynomial] (color.cuh) in shared memory, of this warp
-  int first_channel;  // of the image, of those that run together
+  int first_channel;  // of the image, of those that run together,
+  int channels;       // so many
 };
 
 // n normals of a run, by one warp.

@@ -5,7 +5,9 @@
 
 namespace prime {
 
-inline int parameter_words(Spectral, const PlanShape& shape) { return (shape.filter * shape.filter + 1 + 3) / 4 * 4; }
+inline int parameter_words(Spectral, const PlanShape& shape, int) {
+  return (shape.filter * shape.filter + 1 + 3) / 4 * 4;
+}
 
 // The taps of a filter, by one warp: times 256/255 and followed by their sum, because they meet 1 + (255/256) x.
 __device__ __forceinline__ void make_parameters(Spectral, const PlanShape& shape, const WarpSlot& w) {
@@ -19,15 +21,17 @@ __device__ __forceinline__ void make_parameters(Spectral, const PlanShape& shape
   }
 }
 
-// Black pixels, two on either side of a thread's two.
-__device__ const uint4 kBlackRow[3] = {{kBlack, kBlackBlue, kBlack, kBlackBlue},
-                                       {kBlack, kBlackBlue, kBlack, kBlackBlue},
-                                       {kBlack, kBlackBlue, kBlack, kBlackBlue}};
+// Black pixels of three channels, two on either side of a thread's two, and of any other number, at least two.
+__device__ const uint4 kBlackRow[2][3] = {
+    {{kBlack, kBlackBlue, kBlack, kBlackBlue},
+     {kBlack, kBlackBlue, kBlack, kBlackBlue},
+     {kBlack, kBlackBlue, kBlack, kBlackBlue}},
+    {{kBlack, kBlack, kBlack, kBlack}, {kBlack, kBlack, kBlack, kBlack}, {kBlack, kBlack, kBlack, kBlack}}};
 
 // y = sum of taps x neighbors, zeros around the image. The taps meet 1 + (255/256) x, so their sum is taken off first.
 // A row of the source is read once, and adds to the rows above, at and below it.
-template <int kCount, class Put>
-__device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float* taps, Put put) {
+template <int kCount, int kC, class Put>
+__device__ __forceinline__ void filter_3x3(const Source<kC>& s, Place o, const float* taps, Put put) {
   float t[10];  // and their sum
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -38,38 +42,38 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
   const bool begins = o.x == 0, ends = o.x + 2 >= s.width;
   const Decoder right(o.x + 1 < s.width);
   const int below = s.height - o.y;  // rows from the first one on
-  const uint2* row = s.pixels + (static_cast<int64_t>(o.y) - 1) * s.pitch + o.x;
+  const Pixel<kC>* row = s.pixels + (static_cast<int64_t>(o.y) - 1) * s.pitch + o.x;
   struct Row {
-    uint2 before{kBlack, kBlackBlue}, after{kBlack, kBlackBlue};  // stay so where the image ends
-    uint4 here;
+    Pixel<kC> before = black<kC>(), after = black<kC>();  // stay so where the image ends
+    Pair<kC> here;
   };
   const auto load = [&](Row& to, bool inside) {  // the next row
-    const uint2* from = inside ? row : reinterpret_cast<const uint2*>(kBlackRow + 1);
+    const Pixel<kC>* from = inside ? row : reinterpret_cast<const Pixel<kC>*>(kBlackRow[kC != 3] + 1);
     if (!begins) to.before = __ldg(from - 1);
-    to.here = __ldg(reinterpret_cast<const uint4*>(from));
+    to.here = load_pair<kC>(from);
     if (!ends) to.after = __ldg(from + 2);
     row += s.pitch;
   };
-  const auto decoded = [&](float(&column)[3][4], const Row& from) {
+  const auto decoded = [&](float(&column)[kC][4], const Row& from) {
 #pragma unroll
-    for (int c = 0; c < 3; ++c) {
-      column[c][0] = decode(from.before, c), column[c][1] = decode({from.here.x, from.here.y}, c);
-      column[c][2] = right({from.here.z, from.here.w}, c), column[c][3] = decode(from.after, c);
+    for (int c = 0; c < kC; ++c) {
+      column[c][0] = decode<kC>(from.before, c), column[c][1] = decode<kC>(left_of(from.here), c);
+      column[c][2] = right(right_of(from.here), c), column[c][3] = decode<kC>(from.after, c);
     }
   };
   // What a row adds to the sums of three: row `y` of the taps.
-  const auto add = [&](Two& sum, const float(&column)[3][4], int y) {
+  const auto add = [&](Two<kC>& sum, const float(&column)[kC][4], int y) {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
 #pragma unroll
-      for (int c = 0; c < 3; ++c) {
+      for (int c = 0; c < kC; ++c) {
         float v = y == 0 ? -t[9] : sum[i][c];
         v = fmaf(t[3 * y], column[c][i], v), v = fmaf(t[3 * y + 1], column[c][i + 1], v);
         sum[i][c] = y == 2 ? clipped_fma(t[8], column[c][i + 2], v) : fmaf(t[3 * y + 2], column[c][i + 2], v);
       }
   };
-  Two sum[2];  // of this row and of the next one
-  float column[3][4];
+  Two<kC> sum[2];  // of this row and of the next one
+  float column[kC][4];
   Row first, ahead;
   load(first, static_cast<unsigned>(o.y - 1) < static_cast<unsigned>(s.height)), load(ahead, 0 < below);
   decoded(column, first);
@@ -80,7 +84,8 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
 #pragma unroll
   for (int r = 0; r < kCount; ++r) {
     if (r > 0 && r >= below) break;
-    Two &here = sum[r % 2], &next = sum[(r + 1) % 2];
+    Two<kC>& here = sum[r % 2];
+    Two<kC>& next = sum[(r + 1) % 2];
     decoded(column, ahead);
     if (r + 1 < kCount) load(ahead, r + 2 < below);
     add(here, column, 2);
@@ -89,37 +94,39 @@ __device__ __forceinline__ void filter_3x3(const Source& s, Place o, const float
   }
 }
 
-template <int kCount, class Put>
-__device__ __forceinline__ void filter_any(const Source& s, Place o, const float* taps, int size, Put put) {
+template <int kCount, int kC, class Put>
+__device__ __forceinline__ void filter_any(const Source<kC>& s, Place o, const float* taps, int size, Put put) {
   const float sum = __ldg(taps + size * size);
 #pragma unroll 1
   for (int r = 0; r < kCount; ++r) {
-    Two v;
+    Two<kC> v;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float y[3] = {-sum, -sum, -sum};
+      float y[kC];
+#pragma unroll
+      for (int c = 0; c < kC; ++c) y[c] = -sum;
       for (int ky = 0; ky < size; ++ky)
         for (int kx = 0; kx < size; ++kx) {
           const int from_y = o.y + r + ky - size / 2, from_x = o.x + i + kx - size / 2;
           const bool inside = from_y >= 0 && from_y < s.height && from_x >= 0 && from_x < s.width;
-          const Raw raw = inside ? decode(__ldg(s.at(from_y, from_x))) : Raw{{1.f, 1.f, 1.f}};
+          const Raw<kC> raw = decode<kC>(inside ? __ldg(s.at(from_y, from_x)) : black<kC>());
 #pragma unroll
-          for (int c = 0; c < 3; ++c) y[c] = fmaf(__ldg(taps + ky * size + kx), raw.c[c], y[c]);
+          for (int c = 0; c < kC; ++c) y[c] = fmaf(__ldg(taps + ky * size + kx), raw.c[c], y[c]);
         }
 #pragma unroll
-      for (int c = 0; c < 3; ++c) v[i][c] = __saturatef(y[c]);
+      for (int c = 0; c < kC; ++c) v[i][c] = __saturatef(y[c]);
     }
     put(r, v);
   }
 }
 
-template <bool k3x3, int kCount, class Put>
-__device__ __forceinline__ void move_pixels(Spectral, const Source& s, Place o, const Pass& pass, int size, Put put) {
+template <bool kAny, int kCount, int kC, class Put>
+__device__ __forceinline__ void move_pixels(Spectral, const Source<kC>& s, Place o, const Pass& pass, int size,
+                                            Put put) {
   const float* taps = static_cast<const float*>(pass.operand);
-  if constexpr (k3x3)
-    filter_3x3<kCount>(s, o, taps, put);
-  else
-    filter_any<kCount>(s, o, taps, size, put);
+  if constexpr (kAny)
+    if (size != 3) return filter_any<kCount>(s, o, taps, size, put);
+  filter_3x3<kCount>(s, o, taps, put);
 }
 
 }  // namespace prime

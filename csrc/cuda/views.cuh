@@ -19,13 +19,13 @@ constexpr int kStrip = 2;                          // and of so many at a time w
 constexpr int kThreads = 128;                      // of the kernels that go over pixels
 constexpr int kBegin = 256, kWarps = kBegin / 32;  // of begin_kernel
 constexpr int kK = 16;                             // depth of a tensor-core product
-constexpr int kTogether = 3;                       // channels of a pixel; images of more run three channels at a time
+constexpr int kTogether = 4;                       // channels of a pixel at most; images of more run by so many
 
 constexpr int kTabulated = 127;  // Pass::op
 
 struct alignas(16) Pass {
-  const uint2* source;      // the image it starts from
-  uint2* target;            // where its own goes, but that of the last pass of a chain
+  const void* source;       // the image it starts from
+  void* target;             // where its own goes, but that of the last pass of a chain
   const void* operand;      // the taps of a filter, a Field's shifts, or a Table
   float quantization_step;  // see Precision
   int8_t op;  // a primitive that is not pointwise; or kTabulated, a Table; or kIdentity, pointwise slots alone
@@ -57,7 +57,13 @@ struct alignas(16) Chain {
 };
 
 // What the slots that a chain begins with make of the 256 values of a byte, by channel.
-using Table = float[3][256];
+template <int kC>
+using Table = float[kC][256];
+struct Tables {
+  float* values;  // [chain_count, channels, 256]
+  int channels;   // that run together
+  __device__ float* of(int chain_index) const { return values + static_cast<int64_t>(chain_index) * channels * 256; }
+};
 
 // One spatial slot of the chunk. Its displacement field is D = S_y B S_x^T (core/spatial.h). Modes are kept in two
 // halves, odd frequencies first: sines of odd frequencies are even about the middle of the grid and the others odd, so
@@ -86,7 +92,7 @@ struct PlanView {
   __host__ __device__ int chain_count() const { return images * views * shape.chains; }
   __device__ Row<const int32_t> row(int row) const {
     const int64_t at = row / images * batch + row % images;
-    return {words + at * row_words(shape.chains, shape.depth), shape.chains, shape.depth};
+    return row_of(words, at, shape);
   }
 };
 
@@ -137,16 +143,14 @@ struct Round {
 struct Pool {
   char* start;
   int64_t bytes;
-  int64_t pixels;      // of an image in the workspace
-  int64_t half_words;  // room of a field's half products, in uint4
-  // Bytes of a field's shifts as codes, of an image, of a field's half products.
+  int64_t pixels;       // of an image in the workspace
+  int64_t image_bytes;  // of these
+  int64_t half_words;   // room of a field's half products, in uint4
+  // Bytes of a field's shifts as codes, and of its half products.
   __host__ __device__ int64_t code_bytes() const { return 4 * pixels; }
-  __host__ __device__ int64_t image_bytes() const { return 8 * pixels; }
   __host__ __device__ int64_t half_bytes() const { return 16 * half_words; }
   __device__ uint2* shifts(int number) const { return reinterpret_cast<uint2*>(start + number * code_bytes()); }
-  __device__ uint2* image(int number) const {
-    return reinterpret_cast<uint2*>(start + bytes - (number + 1) * image_bytes());
-  }
+  __device__ void* image(int number) const { return start + bytes - (number + 1) * image_bytes; }
   // [2: value, residual][tiles_x][ky / 16][2: parity][2: down, right][2: near, far][32 lanes], operands of the products
   __device__ uint4* half_products(int number) const {
     return reinterpret_cast<uint4*>(start + bytes - (number + 1) * half_bytes());

@@ -21,10 +21,10 @@ struct Arena {
 };
 
 // Words of a slot's parameters, whatever its primitive.
-int largest_parameters(const PlanShape& shape) {
+int largest_parameters(const PlanShape& shape, int channels) {
   int most = 0;
   const auto count = [&](auto primitive) {
-    if constexpr (decltype(primitive)::kParameters) most = std::max(most, parameter_words(primitive, shape));
+    if constexpr (decltype(primitive)::kParameters) most = std::max(most, parameter_words(primitive, shape, channels));
   };
 #define PRIMITIVE(Type, name, ...) count(Type{});
   PRIME_PRIMITIVES(PRIMITIVE)
@@ -50,7 +50,7 @@ Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, 
   w.first_channel = first_channel, w.first_image = first_image, w.rounds = rounds;
   const PlanShape& plan = a.shape;
   const int views = static_cast<int>(a.rows / a.images), pitch = (a.width + 3) / 4 * 4, pairs = (a.width + 1) / 2;
-  w.plan = {a.plan + first_image * row_words(plan.chains, plan.depth),
+  w.plan = {a.plan + first_image * row_words(plan),
             a.images,
             static_cast<int>(images),
             views,
@@ -67,19 +67,21 @@ Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, 
   w.pool.half_words = words_of_mode * std::max(ky, 2 * std::min(ky, std::max(48, ky / 32 * 16)));
   w.split_modes = static_cast<int>(w.pool.half_words / (2 * words_of_mode));
   w.pool.pixels = w.shape.pixels;
-  w.parameters.words = largest_parameters(plan);
+  w.pool.image_bytes = w.shape.pixels * pixel_bytes(a.channels);
+  w.tables.channels = a.channels;
+  w.parameters.words = largest_parameters(plan, a.channels);
   const int64_t chains = w.plan.chain_count(), slots = chains * plan.depth, spatial = plan.max_cut > 0 ? slots : 0;
   const int counters = kPasses + plan.depth - 1;
   Arena arena{static_cast<char*>(base)};
   // Sines come first, where all chunks of a batch find them; 128 words are a step's, [2][2][32].
   arena.take(w.sines_y.words, int64_t(128) * w.sines_y.tiles * w.sines_y.steps);
   arena.take(w.sines_x.words, int64_t(128) * w.sines_x.tiles * w.sines_x.steps);
-  arena.take(w.packed, images * w.shape.pixels);
+  arena.take(w.packed, images * w.pool.image_bytes);
   arena.take(w.passes, slots);
   arena.take(w.steps, slots);
   arena.take(w.chains, chains);
   arena.take(w.parameters.values, slots * w.parameters.words);
-  arena.take(w.tables, w.plan.bytes ? chains : 0);
+  arena.take(w.tables.values, w.plan.bytes ? chains * a.channels * 256 : 0);
   arena.take(w.admitted, 1);
   if (rounds == 1) w.admitted = nullptr;
   Round& first = w.first_round;
@@ -91,7 +93,7 @@ Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, 
   arena.take(first.to_do, rounds * chains * (plan.depth - 1));
   const int64_t between = chains * std::min(plan.depth - 1, 2);
   const int64_t most =
-      spatial * 2 * w.pool.code_bytes() + std::max(spatial * w.pool.half_bytes(), between * w.pool.image_bytes());
+      spatial * 2 * w.pool.code_bytes() + std::max(spatial * w.pool.half_bytes(), between * w.pool.image_bytes);
   w.pool.bytes = (rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
   arena.take(w.pool.start, w.pool.bytes);
   w.bytes = arena.used;

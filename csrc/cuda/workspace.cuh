@@ -1,5 +1,7 @@
 // The workspace of one chunk of images, on the host: sizes, and where things are. Every kernel gets those that it uses.
 #pragma once
+#include <type_traits>
+
 #include "cuda.h"
 #include "input.cuh"
 #include "views.cuh"
@@ -18,12 +20,12 @@ struct Workspace {
   size_t bytes, zeroed;  // of the workspace; of `bad` and what follows, to be set to zero before the chunk
   // In the workspace:
   Sines sines_y, sines_x;
-  uint2* packed;  // [images, height, pitch] pixels, see pixels.cuh
+  char* packed;   // [images, height, pitch] pixels, see pixels.cuh
   Chain* chains;  // [chain_count]
   Pass* passes;   // [chain_count, depth]
   Step* steps;    // [chain_count, depth]
   Parameters parameters;
-  Table* tables;   // [chain_count], of byte images
+  Tables tables;   // of byte images
   int* admitted;   // how many images the first round takes; null if there is one
   BadPixels* bad;  // of this chunk's float images; final_kernel() adds it to ApplyArgs::bad
   Round first_round;
@@ -45,6 +47,17 @@ struct ChunkSize {
 ChunkSize chunk_that_fits(const ApplyArgs& args, size_t bytes);
 // Large enough that the kernels of a chunk fill the GPU many times over; small beside a training step.
 constexpr size_t kWorkspace = size_t(960) << 20;  // bytes
+
+// Calls f with the number of channels that run together as a type, std::integral_constant.
+template <class F>
+cudaError_t with_channels(const Workspace& w, F f) {
+  switch (w.args.channels) {
+    case 1: return f(std::integral_constant<int, 1>());
+    case 2: return f(std::integral_constant<int, 2>());
+    case 3: return f(std::integral_constant<int, 3>());
+    default: return f(std::integral_constant<int, 4>());
+  }
+}
 
 // The stages of a chunk, in this order; all but the first once a round.
 [[nodiscard]] cudaError_t prepare(const Workspace& w, cudaStream_t stream);  // packs images, reads the plan

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _arguments
+from .._progress import plural
 from ..data import folders as _folders
 from ..data.formats import open_records
 from ..data.records import Records
@@ -82,7 +83,8 @@ class Images:
         share = total // shards if last == "drop" else -(-total // shards)
         if size > share:
             raise ValueError(
-                f"batch_size: expected at most the {share} images of a shard with last_batch={last!r}, got {size}"
+                f"batch_size: expected at most the {plural(share, 'image')} of a shard with last_batch={last!r}, "
+                f"got {size}"
             )
         return (share // size if last == "drop" else -(-share // size)) * size
 
@@ -142,7 +144,9 @@ class Images:
         """
         bad = {*self.replaced, *broken}
         if len(bad) == len(self.records):
-            raise ValueError(f"files: expected a readable image, got {len(bad)} files, none of which can be decoded")
+            raise ValueError(
+                f"files: expected a readable image, got {plural(len(bad), 'file')}, none of which can be decoded"
+            )
         for number in bad:
             good = number
             while good in bad:

@@ -23,7 +23,7 @@ from nvidia.dali import plugin_manager, sysconfig
 
 from .. import _arrays, _native, _progress, _toolkit
 from .._devices import DALI_OPERATOR, Finding
-from .._files import alone, cache_folder, commit, make_folder, replacing
+from .._files import alone, cache_folder, commit, make_folder, replacing, sha256
 from .._states import Kind
 from ..config import PrimeConfig, as_config
 
@@ -46,10 +46,10 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
 
     Examples:
         >>> given = prime_dali.dali.arguments("imagenet")
-        >>> given["plan_shape"]  # chains, depth, side of the filter, largest cutoff and band
-        [3, 3, 3, 500, 20]
+        >>> given["plan_shape"]  # chains, depth, side of the filter, largest cutoff and band, whether there are waves
+        [3, 3, 3, 500, 20, 0]
         >>> len(given["distributions"])
-        21
+        22
     """
     settings = as_config(config)
     return {"distributions": list(settings.distributions()), "plan_shape": list(settings.plan_shape)}
@@ -116,7 +116,7 @@ def fault(path: Path) -> str | None:
     size = path.stat().st_size
     if size != written["bytes"]:
         return f"damaged: expected {written['bytes']} bytes, got {size}"
-    return None if _sha256(path) == written["sha256"] else "damaged: its content has changed"
+    return None if sha256(path) == written["sha256"] else "damaged: its content has changed"
 
 
 _RECORD = Kind({"bytes": int, "sha256": str}, "a record of a plugin", f"run `{COMMAND}`")
@@ -124,10 +124,6 @@ _RECORD = Kind({"bytes": int, "sha256": str}, "a record of a plugin", f"run `{CO
 
 def _record(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def build_plugin(force: bool = False) -> Path:
@@ -279,7 +275,7 @@ def _compile(target: Path, run_path: str | None = None) -> None:
                 + "\n".join(errors[:20])
                 + f"\nthe command was: {' '.join(command)}"
             )
-        content = json.dumps({"bytes": made.stat().st_size, "sha256": _sha256(made)})
+        content = json.dumps({"bytes": made.stat().st_size, "sha256": sha256(made)})
         _record(target).unlink(missing_ok=True)
         commit(made, target)
     with replacing(_record(target)) as temporary:

@@ -72,7 +72,7 @@ def prime(
         flip: Scalars of any integer type or bool, as from ``fn.random.coin_flip``: nonzero mirrors all outputs of the
             image (or sequence) left to right. None: no image is mirrored.
         seed: The run's seed.
-        views: 1, or 3: the clean image and two augmented views.
+        views: 1, or 3: the clean image and two augmented views; or 2: the clean image and one.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
         out_dtype: ``types.UINT8``, ``UINT16``, ``FLOAT16`` or ``FLOAT``. None: that of the images, or FLOAT if integers
             are normalized.
@@ -81,7 +81,7 @@ def prime(
         mode: See above.
 
     Returns:
-        One DataNode, or with ``views=3`` a tuple of three.
+        One DataNode, or with several views a tuple of them.
 
     Raises:
         TypeError, ValueError: An argument is invalid; raised when the pipeline is built. Mixed sizes, mixed numbers of

@@ -30,7 +30,7 @@ class Definition:
     Attributes:
         data: The images and their order, or None with a custom source.
         batches: Batches per epoch.
-        views: 1 or 3.
+        views: 1, 2 or 3.
         layout: ``"CHW"`` or ``"HWC"``.
         nodes: From the batch that a pipeline starts with, counted from the start of epoch 0, to its outputs.
         options: Arguments of ``nvidia.dali.Pipeline``.
@@ -49,7 +49,7 @@ class ImagePipeline(Pipeline):
 
     Attributes:
         batches: Batches per epoch. Epochs follow one another without a stop.
-        views: 1 or 3.
+        views: 1, 2 or 3.
         out_layout: ``"CHW"`` or ``"HWC"``.
         data: The images and their order, or None with a custom source.
         classes: Names of the classes, by label; empty if the data set does not name them.
@@ -140,7 +140,7 @@ def train_pipeline(
             views=augmentation.views, mean=output.mean, std=output.std, out_dtype=output.dtype,
             out_layout=output.layout, mode=augmentation.mode,
         )  # fmt: skip
-        return frame.outputs(list(out) if augmentation.views == 3 else [out], given)
+        return frame.outputs(list(out) if augmentation.views > 1 else [out], given)
 
     return frame.pipeline(augmentation.views, nodes)
 

@@ -29,7 +29,7 @@ class Augmentation:
 
     Attributes:
         config: The distributions, or the name of a preset. None: no PRIME; everything else is the same.
-        views: 1, or 3 from one decoding: the clean image and two augmented views.
+        views: 1, or 3 from one decoding: the clean image and two augmented views; or 2: the clean image and one.
         mode: The implementation, see :func:`prime_dali.dali.prime`.
 
     Raises:

@@ -59,8 +59,8 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool, label: str | No
         label: Where shards have the label; None: the usual names.
 
     Raises:
-        ValueError: ``classes`` is neither, ``label`` is given for class folders, a file is invalid, or an image is not
-            32 x 32; the message names it.
+        ValueError: ``classes`` is neither, ``label`` is given for other layouts than shards, a file is invalid, or an
+            image is not 32 x 32; the message names it.
         FileNotFoundError: There is no data set; the message says what was looked for and where to get it.
     """
     if classes not in _PYTHON:
@@ -68,22 +68,29 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool, label: str | No
     folder, part = Path(folder), (classes, train)
     for place in (folder, folder / _PYTHON[classes]):
         if (place / _PYTHON_FILES[part][0]).is_file():
+            _check_no_label(label, f"CIFAR's published files in {place}, which have their labels")
             return _python(place, part)
     for place in (folder, folder / _BINARY[classes]):
         if (place / BINARY_FILES[part][0]).is_file():
+            _check_no_label(label, f"CIFAR's published files in {place}, which have their labels")
             return _binary(place, part)
     split = "train" if train else "val"
     if formats.has_shards(folder, split):
         return _encoded(folder, open_records(folder, split, label), classes)
     if (folder / ("train" if train else "test")).is_dir():
-        if label is not None:
-            raise ValueError(f"label: expected none for class folders, whose names are the labels, got {label!r}")
+        _check_no_label(label, f"the class folders in {folder}, whose names are the labels")
         return _pictures(folder, part)
     raise FileNotFoundError(
         f"{folder}: expected CIFAR-{classes}, as {_PYTHON[classes]}/{_PYTHON_FILES[part][0]}, "
         f"{_BINARY[classes]}/{BINARY_FILES[part][0]} or {'train' if train else 'test'}/CLASS/IMAGE, "
         f"or shards, found none of them; get it from {_HOME} and unpack it there"
     )
+
+
+def _check_no_label(label: str | None, of: str) -> None:
+    """ValueError if ``label`` is given for a data set that is ``of`` another layout than shards."""
+    if label is not None:
+        raise ValueError(f"label: expected none for {of}, got {label!r}")
 
 
 class _Array:

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from .. import _progress
 from .._files import create, held, naming, sync, sync_file_system
+from .._progress import plural
 from .._states import Kind
 from ..config import with_new_names
-from . import job_shards as shards
+from . import partition
 from .folders import shown
-from .job_shards import Shard
-from .pictures import PhotoError, sha256
+from .partition import Shard
+from .pictures import PhotoError
+from .records import Records
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names
@@ -63,16 +65,16 @@ def destination(folder: Path, manifest: dict[str, Any], command: str, shard: Sha
     work = Work()
     with contextlib.ExitStack() as stack:
         stack.enter_context(held(folder, shared=shard is not None))
-        others = shards.found(folder)
+        others = partition.found(folder)
         if shard is None and others:
             raise ValueError(
                 f"{folder}: has shards of {others[0].count}; run the others with --shard and then --join, or remove "
-                f"{shards.FOLDER} to finish without them"
+                f"{partition.FOLDER} to finish without them"
             )
         joined = (folder / MANIFEST).exists() and not others
         _label(folder, manifest, command)
         if shard is not None:
-            stack.enter_context(shards.held(folder, shard))
+            stack.enter_context(partition.held(folder, shard))
         shutil.rmtree(unfinished(folder, shard), ignore_errors=True)  # of a run that was killed
         try:
             yield work
@@ -82,7 +84,7 @@ def destination(folder: Path, manifest: dict[str, Any], command: str, shard: Sha
         finally:
             shutil.rmtree(unfinished(folder, shard), ignore_errors=True)
         if shard is not None and joined and not work.made and not work.skipped:  # nothing to join
-            shards.remove(folder, shard)
+            partition.remove(folder, shard)
         elif shard is not None:
             shard.finish(folder, work.skipped)
 
@@ -107,12 +109,12 @@ def joining(folder: Path, manifest: dict[str, Any], command: str) -> Iterator[li
             f"{folder}: expected what shards of prime-dali {command} have made, found no {MANIFEST}; run every shard "
             "first, --shard 0/N and so on"
         )
-    with held(folder), shards.joining(folder) as all_shards:
+    with held(folder), partition.joining(folder) as all_shards:
         _label(folder, manifest, command)
         try:
             yield all_shards
             sync_file_system(folder)
-            shards.remove(folder)
+            partition.remove(folder)
         finally:
             shutil.rmtree(unfinished(folder), ignore_errors=True)
 
@@ -135,7 +137,7 @@ def check_joined(
     """
     left_out = {name for shard in all_shards for name in shard.skipped(folder)}
     skipped = [number for number in incomplete if str(names[number]) in left_out]
-    shards.check_none_missing(folder, all_shards, len(names), sorted(set(incomplete) - set(skipped)))
+    partition.check_none_missing(folder, all_shards, len(names), sorted(set(incomplete) - set(skipped)))
     if skipped and on_error == "fail":
         raise PhotoError(
             f"{shown(names[skipped[0]])}: expected no picture that a shard has skipped, got {len(skipped)}; "
@@ -165,7 +167,7 @@ def finishing(folder: Path, name: Path, shard: Shard | None = None) -> Iterator[
         temporary.replace(folder / name)
 
 
-def check_name(folder: Path, name: Path, picture: Path) -> None:
+def check_name(folder: Path, name: Path, picture: str | Path) -> None:
     """Check that ``name``, of a file made from ``picture``, is possible in ``folder``.
 
     Raises:
@@ -199,7 +201,7 @@ def tell_skipped(skipped: int, total: int) -> None:
         PhotoError: All were skipped.
     """
     if skipped:
-        print(f"skipped {skipped} of {total} files")
+        print(f"skipped {skipped:,} of {plural(total, 'file')}")
     if skipped == total:
         raise PhotoError("no readable picture is left")
 
@@ -208,7 +210,7 @@ def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
     """Write the manifest, or check that the existing one is the same."""
     manifest = json.loads(json.dumps(manifest))
     # In this order, as another shard writes the manifest before any other file.
-    foreign = any(not entry.name.startswith((UNFINISHED, shards.FOLDER)) for entry in folder.iterdir())
+    foreign = any(not entry.name.startswith((UNFINISHED, partition.FOLDER)) for entry in folder.iterdir())
     if not (folder / MANIFEST).exists():
         if foreign:
             raise ValueError(f"{folder}: expected a new or empty folder, or one with a {MANIFEST}")
@@ -251,19 +253,21 @@ def source_of_files(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
     return {"images": len(names), "sha256_of_names_and_sizes": digest, "path": str(folder)}
 
 
-def source_of_contents(folder: Path, names: Sequence[Path]) -> dict[str, Any]:
-    """A manifest's entry for the files ``names`` in ``folder``, from their contents; unreadable files count as such."""
+def source_of_contents(path: Path, records: Records, names: Sequence[Path]) -> dict[str, Any]:
+    """A manifest's entry for the encoded images of ``path``, from their ``names`` and contents; unreadable ones count
+    as such."""
 
-    def content(name: Path) -> str:
+    def content(number: int) -> str:
         try:
-            return sha256(folder / name)
+            return hashlib.sha256(records.encoded(number)).hexdigest()
         except PhotoError:
             return "unreadable"
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        listing = "\n".join(f"{name} {digest}" for name, digest in zip(names, threads.map(content, names), strict=True))
+        digests = threads.map(content, range(len(names)))
+        listing = "\n".join(f"{name} {digest}" for name, digest in zip(names, digests, strict=True))
     digest = hashlib.sha256(os.fsencode(listing)).hexdigest()
-    return {"images": len(names), "sha256_of_names_and_contents": digest, "path": str(folder)}
+    return {"images": len(names), "sha256_of_names_and_contents": digest, "path": str(path)}
 
 
 def source_of_arrays(folder: Path, images: NDArray[np.uint8], labels: NDArray[Any]) -> dict[str, Any]:
@@ -288,7 +292,7 @@ class Bar:
 
     def __enter__(self) -> _progress.Progress:
         there = f" ({self._before:,} of them are there)" if self._before else ""
-        print(_progress.facts({**self._facts, "to do": f"{self.bar.total:,} images{there}"}), flush=True)
+        print(_progress.facts({**self._facts, "to do": f"{plural(self.bar.total, 'image')}{there}"}), flush=True)
         return self.bar.__enter__()
 
     def __exit__(self, kind: Any, *error: Any) -> None:
@@ -296,6 +300,6 @@ class Bar:
         made, seconds = self.bar.done - self._before, time.monotonic() - self._start
         if kind is None:
             rate = f" in {_progress.clock(seconds)}, {_progress.speed(made, seconds, 'image')}" if made else ""
-            print(f"{self.bar.name}: {made:,} images done{rate}", flush=True)
+            print(f"{self.bar.name}: {plural(made, 'image')} done{rate}", flush=True)
         else:
-            print(f"{self.bar.name}: stopped after {made:,} images; the same command resumes", flush=True)
+            print(f"{self.bar.name}: stopped after {plural(made, 'image')}; the same command resumes", flush=True)

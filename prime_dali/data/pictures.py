@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import io
 import os
 import re
@@ -21,7 +20,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _files
 from .._files import Report
+from .._progress import plural
 from .folders import shown
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         PhotoError: For any of these errors.
         OSError: This process has too many open files, which is not an error of the image.
     """
-    with _named(shown(path)):
+    with naming_errors(shown(path)):
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
@@ -65,7 +66,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _named(name: str) -> Iterator[None]:
+def naming_errors(name: str) -> Iterator[None]:
     """Turn every error inside the block into one of the image of this name, but for too many open files."""
     try:
         yield
@@ -95,7 +96,7 @@ def open_picture(path: str | os.PathLike[str]) -> Image.Image:
 
 def decoded(data: bytes, name: str) -> Image.Image:
     """As :func:`open_picture`, of the bytes of a file; messages call it ``name``."""
-    with _named(name):
+    with naming_errors(name):
         return _decoded(io.BytesIO(data), reader(memoryview(data)))
 
 
@@ -120,7 +121,7 @@ def dimensions(data: bytes, name: str) -> tuple[int, int]:
     """Stored width and height of an encoded image; PhotoError as for :func:`decoded`."""
     from PIL import Image
 
-    with _named(name):
+    with naming_errors(name):
         if why := refused(reader(memoryview(data))):
             raise ValueError(why)
         with Image.open(io.BytesIO(data)) as image:
@@ -165,7 +166,7 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
                 raise
             report(f"skipped {error}")
     if len(good) < len(paths):
-        report(f"skipped {len(paths) - len(good)} of {len(paths)} files")
+        report(f"skipped {len(paths) - len(good)} of {plural(len(paths), 'file')}")
     if not good:
         raise PhotoError("no readable photographs are left")
     return good
@@ -177,11 +178,8 @@ def sha256(path: Path) -> str:
     Raises:
         PhotoError: It cannot be read, or is no file.
     """
-    digest = hashlib.sha256()
-    with reading(path), path.open("rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
+    with reading(path):
+        return _files.sha256(path)
 
 
 # What the first bytes of a file say.

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .. import _arguments
+from .._progress import plural
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Adaptation:
             ValueError: There are fewer than ``samples`` images.
         """
         if self.samples > images:
-            raise ValueError(f"n: expected at most the {images} images of {name}, got {self.samples}")
+            raise ValueError(f"n: expected at most the {plural(images, 'image')} of {name}, got {self.samples}")
         generator = np.random.default_rng([self.seed & (2**64 - 1), *name.encode()])
         return np.sort(generator.choice(images, self.samples, replace=False)).astype(np.int64)
 

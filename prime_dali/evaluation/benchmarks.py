@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import _arguments, _extras
+from .._progress import plural
 from .._states import Kind, read_array
 from ..data import cifar
 from ..data.folders import classes as class_folders
@@ -65,18 +66,20 @@ def manifest(folder: Path, benchmark: str) -> dict[str, Any] | None:
     return content
 
 
-def cifar_clean(folder: str | Path, num_classes: int, classes: Sequence[str] | None = None) -> Arrays:
+def cifar_clean(
+    folder: str | Path, num_classes: int, classes: Sequence[str] | None = None, *, label: str | None = None
+) -> Arrays:
     """Read the test part of CIFAR.
 
     Args:
-        folder: As for :func:`prime_dali.data.cifar.read_cifar`.
+        folder, label: As for :func:`prime_dali.data.cifar.read_cifar`.
         num_classes: 10 or 100.
         classes: Class names of the network, to check their order; None: unknown.
 
     Raises:
         ValueError, FileNotFoundError: As for ``read_cifar``; or the class names differ from the network's.
     """
-    part = cifar.read_cifar(folder, num_classes, train=False)
+    part = cifar.read_cifar(folder, num_classes, train=False, label=label)
     numbers = tuple(str(i) for i in range(num_classes))  # where a file does not name the classes
     if classes is not None and numbers not in (part.classes, tuple(classes)) and part.classes != tuple(classes):
         first = next((a, b) for a, b in zip(part.classes, classes, strict=True) if a != b)
@@ -147,40 +150,60 @@ def imagenet_pictures(
     *,
     size: int = SIDE,
     resize: int | None = 256,
-    masked: bool = False,
     subset: bool = False,
+    label: str | None = None,
     decoding: Decoding = Decoding(),
 ) -> Pictures:
-    """Open images in class folders or shards: ImageNet, ImageNet-R, Stylized ImageNet, or one severity of ImageNet-C.
+    """Open images in class folders or shards: ImageNet, Stylized ImageNet, or one severity of ImageNet-C.
 
     Args:
         folder: Holds ``<class>/*``, or shards, as for :func:`prime_dali.data.formats.open_records`. Classes without a
-            folder, or without images in the shards, are ``lacking``, unless the set is ``masked``.
+            folder, or without images in the shards, are ``lacking``.
         classes: Class names of the network, in the order of its logits. Classes are mapped by name, not by position;
-            labels of shards that do not name them are positions.
-        size, resize, masked, decoding: As for :class:`Pictures`.
-        subset: Skip class folders that the network does not have, such as 900 of ImageNet's for a network of
-            ImageNet-100.
+            labels of shards that do not name them are positions, or the names themselves where these are numbers.
+        size, resize, decoding: As for :class:`Pictures`.
+        subset: Skip classes that the network does not have, such as 900 of ImageNet's for a network of ImageNet-100.
+        label: Where shards have the label; None: the usual names.
 
     Raises:
         FileNotFoundError: There is no folder, no class folder, or a class folder without images.
-        ValueError: The network lacks the class of a folder, and ``subset`` is not set.
+        ValueError: The network lacks a class, and ``subset`` is not set; ``label`` is given for class folders; a shard
+            is damaged, or lacks images or labels.
     """
     folder = Path(folder)
-    if has_shards(folder):
-        records = _of_network(folder, open_records(folder), classes, subset)
-        there = {classes[label]: label for label in np.unique(records.labels).tolist()}
+    there: Iterable[str]
+    if label is not None or has_shards(folder):  # with label, class folders are an error
+        records = _from_shards(folder, classes, subset, label)
+        there = _with_images(records, classes)
     else:
-        there = class_positions(folder, classes, subset)
-        pairs = [(str(file), label) for name, label in there.items() for file in find([folder / name])]
+        there = positions = class_positions(folder, classes, subset)
+        pairs = [(str(file), position) for name, position in positions.items() for file in find([folder / name])]
         files, labels = zip(*pairs, strict=True)
         records = Records(files, np.array(labels, np.int64), classes)
-    absent = "" if masked else absent_classes(there, classes)
-    return Pictures(records, size, resize, decoding, masked, (absent,) if absent else ())
+    absent = absent_classes(there, classes)
+    return Pictures(records, size, resize, decoding, lacking=(absent,) if absent else ())
+
+
+def in_shards(folder: Path) -> bool:
+    """Whether a set is shards, or some severity of a benchmark of corruptions is."""
+    return any(map(has_shards, (folder, *folder.glob("*/[1-5]"))))
+
+
+def _from_shards(folder: Path, classes: Sequence[str], subset: bool, label: str | None) -> Records:
+    """The images of shards, with the network's numbers of their classes."""
+    return _of_network(folder, open_records(folder, label=label), classes, subset)
+
+
+def _with_images(records: Records, classes: Sequence[str]) -> list[str]:
+    """Those of the classes that have images."""
+    return [classes[number] for number in np.unique(records.labels).tolist()]
 
 
 def _of_network(folder: Path, records: Records, classes: Sequence[str], subset: bool) -> Records:
     """The images of shards, with the network's numbers of their classes."""
+    if not records.classes and all(name.isdecimal() for name in classes):  # ImageNetV2
+        numbered = tuple(map(str, range(int(records.labels.max()) + 1)))
+        records = records.select(slice(None), records.labels, numbered)
     if not records.classes:
         if records.labels.max() >= len(classes):
             raise ValueError(
@@ -189,7 +212,7 @@ def _of_network(folder: Path, records: Records, classes: Sequence[str], subset: 
         return records
     if records.classes == tuple(classes):
         return records
-    place = _places(folder, records.classes, classes, subset)
+    place = _places(folder, _with_images(records, records.classes), classes, subset)
     numbers = np.array([place.get(name, -1) for name in records.classes], np.int64)[records.labels]
     keep = np.flatnonzero(numbers >= 0)
     return records.select(keep, numbers[keep], classes)
@@ -201,33 +224,39 @@ def imagenet_corrupted(
     *,
     c_bar: bool = False,
     subset: bool = False,
+    label: str | None = None,
     decoding: Decoding = Decoding(),
 ) -> Corrupted:
     """Open ImageNet-C or ImageNet-C-bar: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, not resized or cropped.
 
     Args:
-        folder: The folder of the benchmark.
-        classes, subset, decoding: As for :func:`imagenet_pictures`.
+        folder: The folder of the benchmark. In place of class folders each severity may have shards.
+        classes, subset, label, decoding: As for :func:`imagenet_pictures`.
         c_bar: The mean includes all corruptions that are present, in alphabetical order; there should be ten.
 
     Raises:
         FileNotFoundError: There is no folder or no corruption.
-        ValueError: An unknown corruption, severity or class folder.
+        ValueError: An unknown corruption or severity; or as for :func:`imagenet_pictures`.
     """
     folder = Path(folder)
     names = folders_in(folder)
     made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
-    found = _in_severities(folder, classes, _known(folder, names, c_bar), made, subset=subset, decoding=decoding)
+    found = _in_severities(folder, classes, _known(folder, names, c_bar), made, subset, label, decoding)
     return replace(found, lacking=_not_ten(names, c_bar) + found.lacking)
 
 
 def imagenet_3dcc(
-    folder: str | Path, classes: Sequence[str], *, subset: bool = False, decoding: Decoding = Decoding()
+    folder: str | Path,
+    classes: Sequence[str],
+    *,
+    subset: bool = False,
+    label: str | None = None,
+    decoding: Decoding = Decoding(),
 ) -> Corrupted:
     """Open ImageNet-3DCC: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, not resized or cropped.
 
     Args:
-        folder, classes, subset, decoding: As for :func:`imagenet_corrupted`.
+        folder, classes, subset, label, decoding: As for :func:`imagenet_corrupted`.
 
     Raises:
         FileNotFoundError, ValueError: As for :func:`imagenet_corrupted`.
@@ -237,7 +266,7 @@ def imagenet_3dcc(
         if name not in CORRUPTIONS_3D:
             raise ValueError(_arguments.unknown(f"{folder}: corruption", name, CORRUPTIONS_3D))
     made = manifest(folder, "ImageNet-3DCC")
-    return _in_severities(folder, classes, (CORRUPTIONS_3D, ()), made, subset=subset, decoding=decoding)
+    return _in_severities(folder, classes, (CORRUPTIONS_3D, ()), made, subset, label, decoding)
 
 
 def _in_severities(
@@ -245,7 +274,9 @@ def _in_severities(
     classes: Sequence[str],
     corruptions: tuple[tuple[str, ...], tuple[str, ...]],
     made: Mapping[str, Any] | None,
-    **reading: Any,
+    subset: bool,
+    label: str | None,
+    decoding: Decoding,
 ) -> Corrupted:
     """A benchmark of corruptions in folders, from those that are counted and those that are not."""
     names, (counted, extra) = folders_in(folder), corruptions
@@ -258,19 +289,26 @@ def _in_severities(
                 raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
             available.add((name, severities[inside]))
             part = folder / name / inside
-            if absent := absent_classes(class_positions(part, classes, reading["subset"]), classes):
+            if absent := _absent(part, classes, subset, label):
                 incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
         part = folder / corruption / str(severity)
-        return imagenet_pictures(part, classes, resize=None, **reading)
+        return imagenet_pictures(part, classes, resize=None, subset=subset, label=label, decoding=decoding)
 
     lacking: tuple[str, ...] = ()
     if incomplete:
         part, absent = next(iter(incomplete.items()))
-        more = f", and some in {len(incomplete) - 1} other folders" if len(incomplete) > 1 else ""
+        more = f", and some in {plural(len(incomplete) - 1, 'other folder')}" if len(incomplete) > 1 else ""
         lacking += (f"{absent} in {part}{more}",)
     return Corrupted(folder, counted, extra, frozenset(available), read, made, lacking)
+
+
+def _absent(part: Path, classes: Sequence[str], subset: bool, label: str | None) -> str:
+    """Description of the network's classes that a severity lacks; the images of class folders are not listed."""
+    if label is not None or has_shards(part):
+        return absent_classes(_with_images(_from_shards(part, classes, subset, label), classes), classes)
+    return absent_classes(class_positions(part, classes, subset), classes)
 
 
 def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, ...]:
@@ -316,9 +354,10 @@ def _places(folder: Path, found: Sequence[str], classes: Sequence[str], subset: 
     place = {name: label for label, name in enumerate(classes)}
     unknown = [name for name in found if name not in place]
     if unknown and (not subset or len(unknown) == len(found)):
+        wanted = f"{plural(len(classes), 'class', 'classes')} ({classes[0]} to {classes[-1]})"
         raise ValueError(
-            f"{folder}: expected the network's {len(classes)} classes ({classes[0]} to {classes[-1]}), "
-            f"got {len(unknown)} others: {', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}"
+            f"{folder}: expected the network's {wanted}, got {plural(len(unknown), 'other')}: "
+            f"{', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}"
         )
     return {name: place[name] for name in found if name in place}
 

@@ -9,20 +9,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _command, _workers
-from ..data import folders as _folders
-from ..data import job_shards as shards
-from ..data import jobs
+from .._progress import plural
+from ..data import jobs, partition
 from ..data.cifar import SIDE, Cifar, read_cifar
-from ..data.job_shards import Shard
-from ..data.pictures import PhotoError, open_picture, reading
+from ..data.folders import shown
+from ..data.partition import Shard
+from ..data.pictures import PhotoError, decoded, naming_errors, open_picture
 from . import corruptions, distortions
 from .names import SEVERITIES
+from .photographs import Photographs, open_photographs
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 BENCHMARKS = {
     ("cifar10", "c"): "CIFAR-10-C", ("cifar10", "c-bar"): "CIFAR-10-C-bar",
@@ -39,6 +43,8 @@ class Settings:
     data: str
     """``cifar10``, ``cifar100`` or ``imagenet``."""
     source: Path
+    """CIFAR, as for :func:`prime_dali.data.cifar.read_cifar`; or photographs: ``CLASS/PHOTO``, or shards, as for
+    :func:`prime_dali.data.formats.open_records`."""
     destination: Path
     which: str = "c"
     """``c`` or ``c-bar``."""
@@ -51,6 +57,8 @@ class Settings:
     workers: int = 1
     on_error: str = "fail"
     """``skip``: log and leave out photographs that cannot be read."""
+    label: str | None = None
+    """Where shards in ``source`` have the label; None: the usual names."""
     shard: Shard | None = None
     """Do only this part of the work; :func:`join` puts the parts together."""
 
@@ -69,15 +77,12 @@ def parser() -> _command.Parser:
         "the parts together.",
     )
     out.add_argument("data", choices=("cifar10", "cifar100", "imagenet"), help="data set of SRC")
-    out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as published, or CLASS/PHOTO folders")
+    out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as published, CLASS/PHOTO folders, or shards")
     out.add_argument("destination", type=Path, metavar="DST", help="the folder to write, or to resume")
     out.add_argument(
-        "--benchmark",
-        dest="which",
-        choices=("c", "c-bar"),
-        default="c",
+        "--benchmark", dest="which", choices=("c", "c-bar"), default="c",
         help="c: the fifteen corruptions (default); c-bar: ten others",
-    )
+    )  # fmt: skip
     out.add_argument("--only", dest="names", nargs="+", default=(), metavar="NAME", help="make only these corruptions")
     out.add_argument(
         "--extra", action="store_true", help="also make the extra corruptions of c, which no mean includes"
@@ -86,13 +91,16 @@ def parser() -> _command.Parser:
         "--severities", nargs="+", type=int, default=SEVERITIES, metavar="S",
         help="make only these severities, from 1 to 5; CIFAR arrays then have only their blocks",
     )  # fmt: skip
+    out.add_argument(
+        "--label", metavar="NAME", help="column, feature, or field of the labels in shards; default: the usual names"
+    )
     out.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     out.add_argument("--workers", type=_command.workers, default="0", help="processes; 0: one per core")
     out.add_argument(
         "--on-error", choices=("fail", "skip"), default="fail",
         help="skip: log and leave out unreadable photographs of ImageNet (default: fail)",
     )  # fmt: skip
-    shards.add_options(out)
+    partition.add_options(out)
     return out
 
 
@@ -165,6 +173,7 @@ def _checked(settings: Settings) -> Settings:
         settings,
         source=source,
         destination=destination,
+        label=settings.label or None,
         names=[name for name in known if name in wanted],
         severities=sorted(set(settings.severities)),
     )
@@ -179,7 +188,7 @@ def _cifar(settings: Settings) -> None:
     with jobs.destination(folder, manifest, "corrupt", shard) as work:
         if shard is None:
             _write_labels(settings, data.labels)
-        blocks = shards.chosen(shard, _blocks(settings, data))
+        blocks = partition.chosen(shard, _blocks(settings, data))
         count = sum(size for _, _, size in blocks)
         own = Path() if shard is None else shard.folder(Path())
         names = [
@@ -208,19 +217,19 @@ def _join_cifar(settings: Settings) -> None:
     folder, blocks = settings.destination, _blocks(settings, data)
     with jobs.joining(folder, manifest, "corrupt") as all_shards:
         names = [f"{name}.npy" for name in settings.names if not (folder / f"{name}.npy").exists()]
-        shards.check_parts(folder, all_shards, dict.fromkeys(names, len(blocks)))
+        partition.check_parts(folder, all_shards, dict.fromkeys(names, len(blocks)))
         _write_labels(settings, data.labels)
         for name in names:
             parts = [shard.folder(folder) / name for shard in all_shards]
-            pixels = b"".join(shards.woven(parts, [size * SIDE * SIDE * 3 for _, _, size in blocks]))
+            pixels = b"".join(partition.woven(parts, [size * SIDE * SIDE * 3 for _, _, size in blocks]))
             with jobs.finishing(folder, Path(name)) as temporary:
                 np.save(temporary, np.frombuffer(pixels, np.uint8).reshape(-1, SIDE, SIDE, 3))
-    print(f"joined {len(all_shards)} shards: {len(settings.names)} corruptions of {len(data.images):,} images")
+    _tell_joined(settings, all_shards, len(data.images))
 
 
 def _read_cifar(settings: Settings) -> tuple[Cifar, dict[str, Any]]:
     """The images, and the destination's manifest."""
-    data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False)
+    data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False, label=settings.label)
     source = jobs.source_of_arrays(settings.source, data.images, data.labels)
     return data, _manifest(settings, source, severities=settings.severities)
 
@@ -247,80 +256,67 @@ def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.u
 
 
 def _imagenet(settings: Settings) -> None:
-    photos = _photos(settings.source)
-    folder, shard, own = settings.destination, settings.shard, shards.chosen(settings.shard, enumerate(photos))
-    manifest = _manifest(settings, jobs.source_of_contents(settings.source, photos))
+    photos, manifest = _read_photographs(settings)
+    folder, shard, own = settings.destination, settings.shard, partition.chosen(settings.shard, range(len(photos)))
     with (
         jobs.destination(folder, manifest, "corrupt", shard) as work,
-        _pool(settings, len(own), settings) as pool,
+        _pool(settings, len(own), (settings, photos)) as pool,
         _bar(settings, len(own)) as bar,
     ):
-        done = pool.map(_imagenet_photo, *zip(*own, strict=True), chunksize=4) if own else iter(())
-        for (_, photo), (made, error) in zip(own, done, strict=True):
-            bar.update()
+        for number, (made, error) in zip(own, pool.map(_imagenet_photo, own, chunksize=4), strict=True):
             work.made += made
             if error and settings.on_error == "fail":
                 raise PhotoError(error)
+            bar.update()
             if error:
-                work.skipped.append(str(photo))
+                work.skipped.append(str(photos.names[number]))
                 bar.write(f"skipped {error}")
     jobs.tell_skipped(len(work.skipped), len(photos))
 
 
 def _join_imagenet(settings: Settings) -> None:
-    photos = _photos(settings.source)
+    photos, manifest = _read_photographs(settings)
     folder = settings.destination
     listed = functools.lru_cache(4096)(lambda inside: set(os.listdir(inside)) if inside.is_dir() else set())
-    with jobs.joining(folder, _manifest(settings, jobs.source_of_contents(settings.source, photos)), "corrupt") as them:
+    with jobs.joining(folder, manifest, "corrupt") as them:
         incomplete = [
             number
-            for number, photo in enumerate(photos)
-            if any(path.name not in listed(folder / path.parent) for path in _paths(settings, photo).values())
+            for number in range(len(photos))
+            if any(path.name not in listed(folder / path.parent) for path in _paths(settings, photos, number).values())
         ]
-        jobs.check_joined(folder, them, photos, incomplete, settings.on_error)
-    print(f"joined {len(them)} shards: {len(settings.names)} corruptions of {len(photos) - len(incomplete):,} images")
+        jobs.check_joined(folder, them, photos.names, incomplete, settings.on_error)
+    _tell_joined(settings, them, len(photos) - len(incomplete))
 
 
-def _photos(source: Path) -> list[Path]:
-    """``CLASS/PHOTO`` of every photograph, sorted; its position is the index that keys its random draws."""
-    folders = _folders.classes(source) if source.is_dir() else []
-    if not folders:
-        raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, found none")
-    photos = []
-    for folder in folders:
-        inside = _folders.find([source / folder])
-        photos += [path.relative_to(source) for path in inside]
-    jobs.check_distinct(source, photos, lambda photo: photo.with_name(_name(photo)))
-    return photos
+def _read_photographs(settings: Settings) -> tuple[Photographs, dict[str, Any]]:
+    """The photographs, and the destination's manifest."""
+    photos = open_photographs(settings.source, settings.label)
+    return photos, _manifest(settings, jobs.source_of_contents(settings.source, photos.records, photos.names))
 
 
-def _name(photo: Path) -> str:
-    """Name of the JPEG made from a photograph, in the folder of its class."""
-    return photo.name if photo.suffix.lower() in (".jpg", ".jpeg") else f"{photo.name}.JPEG"
-
-
-def _paths(settings: Settings, photo: Path) -> dict[tuple[str, int], Path]:
+def _paths(settings: Settings, photos: Photographs, number: int) -> dict[tuple[str, int], Path]:
     """The files to make from a photograph, by corruption and severity."""
+    target = photos.target(number)
     return {
-        (corruption, severity): Path(corruption, str(severity), photo.parent, _name(photo))
+        (corruption, severity): Path(corruption, str(severity), target)
         for corruption in settings.names
         for severity in settings.severities
     }
 
 
-def _imagenet_photo(number: int, photo: Path) -> tuple[int, str]:
+def _imagenet_photo(number: int) -> tuple[int, str]:
     """Write the missing files of one photograph; return their number, and an error message or an empty string."""
     from PIL import Image
 
-    settings: Settings = _shared
-    wanted = _paths(settings, photo)
+    settings, photos = _shared
+    wanted, name = _paths(settings, photos, number), photos.records.name(number)
     missing = {key: path for key, path in wanted.items() if not (settings.destination / path).exists()}
     if not missing:
         return 0, ""
     try:
         longest = max(wanted.values(), key=lambda path: len(os.fsencode(path)))
-        jobs.check_name(settings.destination, longest, settings.source / photo)
-        image = read_224(settings.source / photo)
+        jobs.check_name(settings.destination, longest, name)
+        image = _center_224(decoded(photos.records.encoded(number), name), name)
     except PhotoError as error:
         return 0, str(error)
     for (corruption, severity), path in missing.items():
@@ -336,10 +332,14 @@ def read_224(path: Path) -> NDArray[np.uint8]:
     Raises:
         PhotoError: As :func:`.open_picture`.
     """
+    return _center_224(open_picture(path), shown(path))
+
+
+def _center_224(image: Image.Image, name: str) -> NDArray[np.uint8]:
+    """As :func:`read_224`, of a decoded photograph; messages call it ``name``."""
     from PIL import Image
 
-    image = open_picture(path)
-    with reading(path):  # of a very long one, memory may not hold what is resized
+    with naming_errors(name):  # of a very long one, memory may not hold what is resized
         short = min(image.size)
         width, height = (int(256 * side / short) for side in image.size)
         left, top = round((width - 224) / 2), round((height - 224) / 2)
@@ -370,7 +370,12 @@ def _manifest(settings: Settings, source: dict[str, Any], **more: Any) -> dict[s
     }
 
 
-_shared: Any = None  # in a worker: all images, or the settings
+def _tell_joined(settings: Settings, joined: Sequence[Shard], images: int) -> None:
+    made = f"{plural(len(settings.names), 'corruption')} of {plural(images, 'image')}"
+    print(f"joined {plural(len(joined), 'shard')}: {made}")
+
+
+_shared: Any = None  # in a worker: all images, or the settings and the photographs
 
 
 def _begin(shared: Any) -> None:
@@ -388,7 +393,7 @@ def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager
 def _bar(settings: Settings, images: int) -> jobs.Bar:
     severities = " ".join(map(str, settings.severities))
     return jobs.Bar(
-        images, BENCHMARKS[settings.data, settings.which], data=_folders.shown(settings.source),
-        corruptions=f"{len(settings.names)}, at severities {severities}", device=f"cpu, {settings.workers} workers",
-        **shards.facts(settings.shard), out=_folders.shown(settings.destination),
+        images, BENCHMARKS[settings.data, settings.which], data=shown(settings.source),
+        corruptions=f"{len(settings.names)}, at severities {severities}", out=shown(settings.destination),
+        device=f"cpu, {plural(settings.workers, 'worker')}", **partition.facts(settings.shard),
     )  # fmt: skip

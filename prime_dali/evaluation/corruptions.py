@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _arguments, _extras
+from .._progress import plural
 from .names import EXTRA_CORRUPTIONS, SEVERITIES
 
 try:
@@ -199,7 +200,7 @@ def _corrupted(
     if numbers is None:
         numbers = range(len(images))
     if len(numbers) != len(images):
-        raise ValueError(f"numbers: expected one for each of {len(images)} images, got {len(numbers)}")
+        raise ValueError(f"numbers: expected one for each of {plural(len(images), 'image')}, got {len(numbers)}")
     key = (zlib.crc32(name.encode()), severity)
     rngs = [
         np.random.default_rng(

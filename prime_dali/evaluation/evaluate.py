@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .. import _arguments, _command, _devices, _progress
-from ..data import cifar
-from ..data import job_shards as shards
+from .._progress import plural
+from ..data import cifar, partition
 from ..models import networks
 from . import (
     adaptation,
@@ -177,6 +177,8 @@ def parser() -> _command.Parser:
     sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val: class folders or shards")
     for name in (*CIFAR_SETS, *IMAGENET_SETS):
         sets.add_argument(f"--{name}", type=Path, metavar="DIR", help=report.HEADINGS[name])
+    sets.add_argument("--label", metavar="NAME", help="column, feature, or field of the labels in sets that are "
+                      "shards; default: the usual names")  # fmt: skip
     sets.add_argument("--subset", action="store_true", help="skip class folders that the network does not have")
     sets.add_argument("--partial", action="store_true", help="if severities or classes are missing, take "
                       "means over the rest")  # fmt: skip
@@ -194,7 +196,7 @@ def parser() -> _command.Parser:
         "numbers, or dali, on the GPU, with slightly different pixels; default: pillow")  # fmt: skip
     add("--out", type=Path, metavar="DIR", help="folder for results.json, results.csv, results.md and plots; for "
         "the counts of shards")  # fmt: skip
-    shards.add_options(parser)
+    partition.add_options(parser)
     return parser
 
 
@@ -220,7 +222,8 @@ def main(argv: list[str]) -> None:
     settings = {
         "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
         "hardware": report.hardware(device), "loader": options.loader, "subset": options.subset,
-        "partial": options.partial, "folders": {name: str(folder) for name, folder in _folders(options).items()},
+        "label": options.label, "partial": options.partial,
+        "folders": {name: str(folder) for name, folder in _folders(options).items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
     }  # fmt: skip
     sharded = options.shard or options.join
@@ -255,8 +258,8 @@ def _about(options: argparse.Namespace, classifier: networks.Classifier, device:
     sets = ", ".join(f"{name} ({folder})" for name, folder in _folders(options).items())
     return _progress.facts({
         "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes",
-        "network": f"{classifier.name} from {classifier.source}, {parameters:,} parameters",
-        "device": f"{_devices.name(device)}, {options.workers} workers", **shards.facts(options.shard),
+        "network": f"{classifier.name} from {classifier.source}, {plural(parameters, 'parameter')}",
+        "device": f"{_devices.name(device)}, {plural(options.workers, 'worker')}", **partition.facts(options.shard),
         "out": options.out or "",
     })  # fmt: skip
 
@@ -274,15 +277,19 @@ def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple
         if name in (IMAGENET_SETS if small else CIFAR_SETS):
             wanted = "of ImageNet" if small else f"of {cifar.SIDE} x {cifar.SIDE} images (--size)"
             raise ValueError(f"--{name}: expected a network {wanted}, got one of size {classifier.size}")
-    return _cifar_sets(folders, classifier) if small else _imagenet_sets(folders, classifier, options)
+    return (_cifar_sets if small else _imagenet_sets)(folders, classifier, options)
 
 
-def _cifar_sets(folders: Mapping[str, Path], classifier: networks.Classifier) -> tuple[Sets, str | None]:
-    classes = classifier.num_classes
+def _cifar_sets(
+    folders: Mapping[str, Path], classifier: networks.Classifier, options: argparse.Namespace
+) -> tuple[Sets, str | None]:
+    classes, label = classifier.num_classes, options.label or None
+    if label is not None and "clean" not in folders:
+        raise ValueError(f"label: expected --clean with shards, as the other sets of CIFAR are arrays, got {label!r}")
     sets: dict[str, report.Set] = {}
     for name, folder in folders.items():
         if name == "clean":
-            sets[name] = benchmarks.cifar_clean(folder, classes, classifier.classes)
+            sets[name] = benchmarks.cifar_clean(folder, classes, classifier.classes, label=label)
         elif name == "cifar-p":
             sets[name] = sequences.cifar_perturbed(folder)
         else:
@@ -296,24 +303,37 @@ def _imagenet_sets(
     classes = classifier.classes or benchmarks.imagenet_classes(classifier.num_classes, options.clean)
     decoding = image_sets.Decoding(options.loader, options.workers)
     reading: dict[str, Any] = {"subset": options.subset, "decoding": decoding}
+    labels = _labels(folders, options.label or None)
     sets: dict[str, report.Set] = {}
     for name, folder in folders.items():
+        label = labels.get(name)
         if name in ("imagenet-c", "imagenet-c-bar"):
-            sets[name] = benchmarks.imagenet_corrupted(folder, classes, c_bar=name == "imagenet-c-bar", **reading)
+            bar = name == "imagenet-c-bar"
+            sets[name] = benchmarks.imagenet_corrupted(folder, classes, c_bar=bar, label=label, **reading)
         elif name == "imagenet-3dcc":
-            sets[name] = benchmarks.imagenet_3dcc(folder, classes, **reading)
+            sets[name] = benchmarks.imagenet_3dcc(folder, classes, label=label, **reading)
         elif name == "imagenet-p":
             sets[name] = sequences.imagenet_perturbed(folder, classes, **reading)
         else:
             known = imagenet_sets.Classes(classes, options.clean)
             sets[name] = imagenet_sets.pictures(
-                name, folder, known, size=classifier.size, resize=classifier.resize, **reading
+                name, folder, known, size=classifier.size, resize=classifier.resize, label=label, **reading
             )
     dataset = "ImageNet" if len(classes) == 1000 else None
     with contextlib.suppress(ImportError):  # without WordNet IDs, ImageNet-100 is any 100 classes
         if len(classes) == 100 and classes == benchmarks.imagenet_classes(100, None):
             dataset = "ImageNet-100"
     return sets, dataset
+
+
+def _labels(folders: Mapping[str, Path], label: str | None) -> dict[str, str]:
+    """``--label`` of each set that is shards; class folders beside them have their labels."""
+    if label is None:
+        return {}
+    found = {name: label for name, folder in folders.items() if benchmarks.in_shards(folder)}
+    if not found:
+        raise ValueError(f"label: expected a set of shards, as the names of class folders are labels, got {label!r}")
+    return found
 
 
 def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict[str, report.Rule]:

@@ -49,21 +49,30 @@ def pictures(name: str, folder: Path, classes: Classes, **reading: Any) -> Pictu
     """Open a set of single pictures.
 
     Args:
-        name: ``"imagenet-r"`` or ``"imagenet-a"``: ``<wnid>/*``, 200 classes, to which predictions are limited.
+        name: ``"imagenet-r"`` or ``"imagenet-a"``: ``<wnid>/*``, 200 classes, to which predictions are limited; shards
+            must name them, as numbers could be those among the 200 or those of the network.
             ``"imagenet-v2"``, ``"imagenet-v2-threshold"`` or ``"imagenet-v2-top"``: ``<0..999>/*``, by number of the
             class, not by position of the folder: as text, 10 comes before 2. Any other, such as ``"clean"``,
             ``"stylized"`` or ``"imagenet-sketch"``: ``<wnid>/*``.
-        folder, reading: As for :func:`.benchmarks.imagenet_pictures`.
+        folder, reading: As for :func:`.benchmarks.imagenet_pictures`. Any set may be shards; labels of those of
+            ImageNetV2 that do not name the classes are the numbers 0 to 999.
         classes: Classes of the network.
 
     Raises:
-        FileNotFoundError, ValueError: As for ``imagenet_pictures``, and as for :meth:`Classes.numbers`.
+        FileNotFoundError, ValueError: As for ``imagenet_pictures``, and as for :meth:`Classes.numbers`; or shards do
+            not name the 200 classes.
     """
     if name in NUMBERED:
         return benchmarks.imagenet_pictures(folder, classes.numbers(), **reading)
-    found = benchmarks.imagenet_pictures(folder, classes.names, masked=name in OF_200_CLASSES, **reading)
+    found = benchmarks.imagenet_pictures(folder, classes.names, **reading)
+    if name not in OF_200_CLASSES:
+        return found
+    if not found.records.classes:
+        raise ValueError(
+            f"{folder}: expected the names of the 200 classes (WordNet IDs) in the shards, got numbers; --label names "
+            "the column, feature or field with the names, and a file classes.txt beside the shards numbers them"
+        )
     there = len(np.unique(found.labels))
-    if name in OF_200_CLASSES and len(classes.names) == 1000 and there != 200:
-        # With other classes to choose from, the task is an easier or a harder one.
-        return replace(found, lacking=(*found.lacking, f"200 classes, got {there}"))
-    return found
+    # With other classes to choose from, the task is an easier or a harder one.
+    lacking = (f"200 classes, got {there}",) if len(classes.names) == 1000 and there != 200 else ()
+    return replace(found, masked=True, lacking=lacking)

@@ -13,8 +13,8 @@ import torch
 
 from .._files import replacing
 from .._states import Kind
-from ..data import job_shards as shards
-from ..data.job_shards import Shard
+from ..data import partition
+from ..data.partition import Shard
 from ..models import networks
 from . import benchmarks, scores, sequences
 from .scores import Count, Counts, Stability
@@ -141,7 +141,7 @@ def held(folder: Path, shard: Shard, about: Mapping[str, Any]) -> Iterator[Part]
         ValueError: There are counts of another network or with other options, or shards of another number.
         RuntimeError: Another process runs this shard.
     """
-    with shards.held(folder, shard):
+    with partition.held(folder, shard):
         part = Part(folder, shard, about)
         part.read()
         part.check({key: value for key, value in about.items() if key != "hardware"})
@@ -165,7 +165,7 @@ def join(folder: Path, tasks: Sequence[Task], about: Mapping[str, Any]) -> tuple
     counts: dict[Task, Found] = {}
     same = {key: value for key, value in about.items() if key not in _WHERE}
     hardware: set[str] = set()
-    with shards.joining(folder) as all_shards:
+    with partition.joining(folder) as all_shards:
         for shard in all_shards:
             part = Part(folder, shard, about)
             part.read()
@@ -183,5 +183,5 @@ def join(folder: Path, tasks: Sequence[Task], about: Mapping[str, Any]) -> tuple
                     )
                 counts[task] = count
         missing = [number for number, task in enumerate(tasks) if task not in counts]
-        shards.check_none_missing(folder, all_shards, len(tasks), missing)
+        partition.check_none_missing(folder, all_shards, len(tasks), missing)
     return counts, {key: same[key] for key in _WHERE if key in same} | {"hardware": ", ".join(sorted(hardware))}

@@ -19,6 +19,7 @@ import torchvision
 
 from .. import __version__, _plots
 from .._files import write_texts
+from .._progress import plural
 from ..models import networks
 from . import adaptation, benchmarks, image_sets, report_parts, reported, scores, sequences
 from .names import SEVERITIES
@@ -212,9 +213,10 @@ def markdown(results: Mapping[str, Any]) -> str:
         if "stability" in content:
             lines += [f"- {HEADINGS[name]}: {fact}" for fact in report_parts.facts(content, dataset)]
         elif "scores" not in content:
-            lines.append(f"- {HEADINGS[name]}: {content['images']:,} images")
+            lines.append(f"- {HEADINGS[name]}: {plural(content['images'], 'image')}")
         if content.get("masked_to_classes"):
-            lines.append(f"- {HEADINGS[name]}: only its {content['masked_to_classes']} classes can be predicted")
+            own = plural(content["masked_to_classes"], "class", "classes")
+            lines.append(f"- {HEADINGS[name]}: only its {own} can be predicted")
         if content.get("missing"):
             lines.append(f"- {HEADINGS[name]}: PARTIAL, means over the rest; missing: {'; '.join(content['missing'])}")
         if "scores" in content:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import scores
-from .reported import MEAN_FLIP_RATES, SOURCE_OF_FLIP_RATES
+from .reported import PERTURBATION_SCORES, SOURCE_OF_PERTURBATION_SCORES
 from .sequences import Perturbed
-from .stability import mean_flip_rate
+from .stability import mean_flip_rate, mean_top5_distance
 
 KINDS = {"ece": "ECE", "rms": "RMS calibration error"}
 """The calibration errors, by their names in ``results.json``."""
@@ -73,6 +73,7 @@ def stability(what: Perturbed, counts: Mapping[str, Mapping[int, scores.Stabilit
     """The entry of a benchmark of sequences."""
     measured = {name: found for name, row in counts.items() for found in row.values()}
     rates = {name: found.flip_rate for name, found in measured.items()}
+    distances = {name: found.top5_distance for name, found in measured.items()}
     counted = [name for name in what.counted if name in measured]
     return {
         "folder": str(what.folder), "counted": list(what.counted), "missing": list(what.lacking),
@@ -84,6 +85,8 @@ def stability(what: Perturbed, counts: Mapping[str, Mapping[int, scores.Stabilit
         "mean": {kind: sum(getattr(measured[name], kind) for name in counted) / len(counted)
                  for kind in ("flip_rate", "top5_distance") if counted},
         "mfr": mean_flip_rate(rates, counted, what.reference) if counted else None,
+        "mt5d": mean_top5_distance(distances, counted, what.reference_distances)
+        if counted and what.reference_distances else None,
         "normalisation": "none" if what.reference is None else "alexnet",
     }  # fmt: skip
 
@@ -99,7 +102,7 @@ def facts(content: Mapping[str, Any], dataset: str | None) -> list[str]:
         "frames of noise are compared with the first frame of their sequence, others with the one before",
     ]
     if _has_reported(content, dataset):
-        out.append(f'"reported" mFR: {SOURCE_OF_FLIP_RATES}; not measured')
+        out.append(f'"reported" mFR and mT5D: {SOURCE_OF_PERTURBATION_SCORES}; not measured')
     return out
 
 
@@ -119,9 +122,13 @@ def stability_rows(content: Mapping[str, Any], dataset: str | None) -> Cells:
     if mean:
         rows.append(["mean", f"{100 * mean['flip_rate']:.2f}", f"{mean['top5_distance']:.3f}"])
     if mean and content["normalisation"] != "none":
-        rows.append([f"mFR, normalization {content['normalisation']}", f"{content['mfr']:.2f}", "-"])
+        scored = f"{content['mfr']:.2f}", f"{content['mt5d']:.2f}"
+        rows.append([f"mFR and mT5D, normalization {content['normalisation']}", *scored])
     if _has_reported(content, dataset):
-        rows += [[f"mFR of {label}, reported", f"{mfr:.1f}", "-"] for label, mfr in MEAN_FLIP_RATES.items()]
+        rows += [
+            [f"mFR and mT5D of {label}, reported", f"{mfr:.1f}", "-" if mt5d is None else f"{mt5d:.1f}"]
+            for label, (mfr, mt5d) in PERTURBATION_SCORES.items()
+        ]
     return ["perturbation", "flip rate, %", "top-5 distance"], rows
 
 

@@ -133,10 +133,12 @@ ADAPTED = {
 }
 """Corruption accuracy on ImageNet-100-C with batch-norm adaptation, by method and adaptation (table 2, "bn-adapt")."""
 
-MEAN_FLIP_RATES = {"ResNet-50": 58.0, "ResNet-50, low-pass filter pooling": 51.2, "ResNet-50, AugMix": 37.4}
-"""mFR on ImageNet-P, normalized by AlexNet."""
+PERTURBATION_SCORES = {
+    "ResNet-50": (58.0, 78.4), "ResNet-50, low-pass filter pooling": (51.2, 71.9), "ResNet-50, AugMix": (37.4, None),
+}  # fmt: skip
+"""mFR and mT5D on ImageNet-P, normalized by AlexNet; None: not reported."""
 
-SOURCE_OF_FLIP_RATES = "ImageNet-P leaderboard of Hendrycks and Dietterich"
+SOURCE_OF_PERTURBATION_SCORES = "ImageNet-P leaderboard of Hendrycks and Dietterich"
 
 _NETWORKS = {"CIFAR-10": "ResNet-18", "CIFAR-100": "ResNet-18", "ImageNet-100": "ResNet-18", "ImageNet": "ResNet-50"}
 _NORMALISATIONS = {"CIFAR-10": "none", "CIFAR-100": "none", "ImageNet-100": "standard", "ImageNet": "alexnet"}

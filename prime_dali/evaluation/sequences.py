@@ -24,8 +24,19 @@ from .names import CIFAR_PERTURBATIONS, EXTRA_PERTURBATIONS, PERTURBATIONS
 ALEXNET_FLIP_RATES = dict(zip(PERTURBATIONS, (
     0.2365, 0.3006, 0.0930, 0.0594, 0.1193, 0.0489, 0.1101, 0.1310, 0.0705, 0.2353,
 ), strict=True))  # fmt: skip
-"""AlexNet's flip rates on ImageNet-P, which the mean flip rate is normalized by: reported (Hendrycks and Dietterich,
-2019), not measured."""
+"""AlexNet's flip rates on ImageNet-P, which the mean flip rate is normalized by: reported, not measured.
+
+Source: Hendrycks and Dietterich, appendix E of the draft in their repository (github.com/hendrycks/robustness, commit
+de7653a, new_draft.pdf).
+"""
+
+ALEXNET_TOP5_DISTANCES = dict(zip(PERTURBATIONS, (
+    4.77, 5.76, 1.93, 1.34, 2.42, 1.19, 2.63, 2.95, 1.75, 4.48,
+), strict=True))  # fmt: skip
+"""AlexNet's top-5 distances on ImageNet-P, which the mean top-5 distance is normalized by: reported, not measured.
+
+Source: the same appendix, which calls them uT5D (unstandardized).
+"""
 
 
 class Sequences(Protocol):
@@ -57,6 +68,8 @@ class Perturbed:
     """Flip rates that the mean is normalized by; None: it is not."""
     lacking: tuple[str, ...] = ()
     """Description of what is missing: perturbations of ``counted``, or classes."""
+    reference_distances: Mapping[str, float] | None = None
+    """Top-5 distances that the mean is normalized by; None: there is no mT5D."""
 
     def parts(self) -> list[str]:
         """The perturbations that are present, in the order of the tables."""
@@ -207,7 +220,9 @@ def imagenet_perturbed(
             raise ValueError(f"{shown(first)}: expected two frames or more, got {frames}")
         return _Videos(files[perturbation], frames, decoding.workers)
 
-    return Perturbed(folder, PERTURBATIONS, extra, frozenset(names), read, ALEXNET_FLIP_RATES, tuple(lacking))
+    return Perturbed(
+        folder, PERTURBATIONS, extra, frozenset(names), read, ALEXNET_FLIP_RATES, tuple(lacking), ALEXNET_TOP5_DISTANCES
+    )
 
 
 def _extra(folder: Path, names: Sequence[str], counted: Sequence[str]) -> tuple[str, ...]:

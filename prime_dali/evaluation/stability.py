@@ -116,8 +116,38 @@ def mean_flip_rate(
     >>> mean_flip_rate({"tilt": 0.1, "scale": 0.1}, ["tilt", "scale"], {"tilt": 0.1, "scale": 0.2})
     75.0
     """
-    missing = [name for name in perturbations if name not in rates]
+    return _mean_ratio("rates", rates, perturbations, reference)
+
+
+def mean_top5_distance(
+    distances: Mapping[str, float], perturbations: Sequence[str], reference: Mapping[str, float]
+) -> float:
+    """``mT5D = 100 * mean over p of uT5D[p] / uT5D_reference[p]``, in percent.
+
+    uT5D of Hendrycks and Dietterich (2019) is what :func:`top5_distances` returns, mean over sequences, and what
+    ``ImageNet-P/test.py`` of github.com/hendrycks/robustness prints; that its mean over perturbations is normalized by
+    AlexNet's is in the paper.
+
+    Args:
+        distances: uT5D, at least those of ``perturbations``.
+        perturbations: Those that the mean includes.
+        reference: uT5D of the reference, such as :data:`.sequences.ALEXNET_TOP5_DISTANCES`. CIFAR-P has none.
+
+    Raises:
+        ValueError: There are no perturbations, or one is missing.
+
+    >>> mean_top5_distance({"tilt": 1.0, "scale": 1.0}, ["tilt", "scale"], {"tilt": 1.0, "scale": 4.0})
+    62.5
+    """
+    return _mean_ratio("distances", distances, perturbations, reference)
+
+
+def _mean_ratio(
+    argument: str, values: Mapping[str, float], perturbations: Sequence[str], reference: Mapping[str, float] | None
+) -> float:
+    """Mean over ``perturbations`` of the values over those of the reference, in percent."""
+    missing = [name for name in perturbations if name not in values]
     if missing or not perturbations:
-        raise ValueError(f"rates: expected those of some perturbations, missing: {', '.join(missing) or 'all'}")
-    ratios = [rates[name] / (1.0 if reference is None else reference[name]) for name in perturbations]
+        raise ValueError(f"{argument}: expected those of some perturbations, missing: {', '.join(missing) or 'all'}")
+    ratios = [values[name] / (1.0 if reference is None else reference[name]) for name in perturbations]
     return 100 * sum(ratios) / len(ratios)

@@ -12,6 +12,7 @@ _EXPERIMENTS = {
     "embedding": ("embedding", "plot augmented images in a network's feature space"),
     "methods": ("methods", "the main table: standard training, AugMix and PRIME, over seeds"),
     "ablation": ("ablation", "what each primitive, the mixing and the Jensen-Shannon loss contribute"),
+    "compare": ("compare", "choices that the paper leaves open, each against its alternatives, over seeds"),
     "alpha": ("alpha", "accuracy and robustness by the strength of PRIME"),
     "sample-complexity": (
         "sample_complexity",

@@ -141,8 +141,8 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
     return out | ({BAR: 100 * bar["scores"]["corruption_accuracy"]} if bar else {})
 
 
-def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
-    """The conditions of the numbers, a line each."""
+def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]:
+    """The conditions of the numbers, a line each; ``missing``: names of the runs that have none."""
     config = grid.config(Run("base", {}))
     done = [content for row in table for content in row.finished]
     results = [content["results"] for content in done]
@@ -153,7 +153,7 @@ def facts(grid: Grid, table: Sequence[Row]) -> list[str]:
         f" {DATASETS[config.dataset]}, {config.network}, {config.method}, {config.epochs} epochs, "
         f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
         *([f"a trial: at most {config.limit_steps} steps per epoch"] if config.limit_steps else []),
-        *([f"PARTIAL: {len(grid.runs) - len(done)} runs are missing"] if len(done) < len(grid.runs) else []),
+        *([f"PARTIAL: {len(missing)} runs are missing: {'; '.join(missing)}"] if missing else []),
         "mean ± standard deviation over seeds" if len(seeds) > 1 else
         "one run each: differences within the spread over seeds are not significant",
     ]  # fmt: skip

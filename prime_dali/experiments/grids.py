@@ -31,7 +31,7 @@ from .grid_file import Grid, Run
 
 _EPILOG = """
 A grid file (YAML) has "base", settings of prime-dali train by name, "evaluate", options of prime-dali evaluate by name,
-"seeds", a list, and {own}. --set, --evaluate and --seeds override it. Each run writes to the folder OUT/NAME. Finished
+"seeds", a list{own}. --set, --evaluate and --seeds override it. Each run writes to the folder OUT/NAME. Finished
 runs are not repeated, interrupted runs resume, and a failed run does not stop the others. OUT/NAME/finished.json has
 everything that the tables need of a run. Exit status: 0 if the runs are finished, 75 if SIGTERM or SIGUSR1 stopped them
 after a checkpoint (the same command resumes them), 1 for an error, 2 for bad usage.
@@ -55,11 +55,13 @@ class Analysis:
     """Plots the rows."""
     tables: Callable[[Sequence[grid_tables.Row]], list[str]] = lambda rows: []
     """More tables, in Markdown."""
+    seeds: Sequence[int] = ()
+    """Seeds of a grid that compares over seeds, if none are given: then two at least are needed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     """The options that all grids have."""
-    own = ", ".join(f'"{name}", {what}' for name, what in analysis.own.items())
+    own = "".join(f', "{name}", {what}' for name, what in analysis.own.items())
     parser.epilog = _EPILOG.format(own=own)
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder for runs, tables and plots")
@@ -67,8 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     grid_file.add_options(parser)
     about = "options of prime-dali evaluate, such as cifar-c=DIR; default of clean: the test set of data"
     add("--evaluate", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
+    default = f"; default: {' '.join(map(str, analysis.seeds))}" if analysis.seeds else ""
     add("--seeds", nargs="+", type=int, metavar="S", help="repeat every run with each seed; the table has means "
-        "and standard deviations")  # fmt: skip
+        f"and standard deviations{default}")  # fmt: skip
     add("--jobs", type=int, default=1, metavar="N", help="number of simultaneous runs; small networks share a GPU well")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", nargs="+", metavar="NAME", help="run only these")
@@ -118,7 +121,9 @@ def read_grid(analysis: Analysis, options: argparse.Namespace, extra: Mapping[st
     evaluate = {**content["evaluate"], **device, **grid_file.assignments("--evaluate", options.evaluate)}
     if "out" in base:
         raise ValueError("out: expected as --out, not among the settings of the runs, whose folders are in it")
-    seeds = options.seeds or content.get("seeds") or ()
+    seeds = options.seeds or content.get("seeds") or analysis.seeds
+    if analysis.seeds and len(seeds) < 2:
+        raise ValueError(f"seeds: expected two or more for {analysis.name}, whose runs are compared, got {list(seeds)}")
     runs = grid_file.over_seeds(analysis.build(base, content), seeds)
     return Grid(analysis.name, base, evaluate, runs, options.out)
 
@@ -143,8 +148,9 @@ def state(grid: Grid, one: Run) -> str:
     content = grid_file.finished(folder)
     if content is None:
         return "stopped" if (folder / checkpoint.CONFIG).exists() else "not started"
-    same = content["settings"] == grid.lasting(one) and content["evaluate"] == grid_file.evaluated(grid.evaluate)
-    return "finished" if same else "finished with other settings"
+    differ = differences(content["settings"], grid.config(one).plain())
+    same = content["evaluate"] == grid_file.evaluated(grid.evaluate)
+    return "finished" if same and not differ else "finished with other settings"
 
 
 def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
@@ -306,8 +312,10 @@ def _die_with_parent() -> None:
 
 def collect(analysis: Analysis, grid: Grid) -> None:
     """Write the table of all runs, those without numbers included, and the picture; print the table."""
-    rows = grid_tables.rows(grid, {one.name: state(grid, one) for one in grid.runs})
-    facts = [*grid_tables.facts(grid, rows), *analysis.notes(rows)]
+    states = {one.name: state(grid, one) for one in grid.runs}
+    rows = grid_tables.rows(grid, states)
+    missing = [name for name, its in states.items() if its != "finished"]
+    facts = [*grid_tables.facts(grid, rows, missing), *analysis.notes(rows)]
     text = "\n".join([grid_tables.markdown(analysis.name, facts, rows), *analysis.tables(rows)])
     print(text)
     paths = grid_tables.write(grid.out, analysis.name, facts, rows, text)

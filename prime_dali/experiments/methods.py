@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import _plots
 from ..evaluation import report, reported
 from ..evaluation.names import CORRUPTIONS, SEVERITIES
-from . import grid_file, grids
+from . import grid_file, grid_plots, grids
 from .grid_file import Reported, Run
-from .grid_tables import BAR, DATASETS, Row, cell, label, mean_and_spread
+from .grid_tables import DATASETS, Row, cell, label, mean_and_spread
 
 METHODS: dict[str, dict[str, Any]] = {
     "standard": {"method": "standard", "jsd": False},
@@ -96,23 +95,7 @@ def _reported(row: Row, key: str) -> list[dict[str, float]]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Plot accuracies by method, with error bars over seeds and open markers for reported numbers."""
-    titles = {"clean": "clean", "corrupted": "corruptions", BAR: "C-bar"}
-    titles = {column: title for column, title in titles.items() if any(column in row.scores for row in rows)}
-    full = {folder(name): name for name in METHODS}
-    names = [full.get(run, run) for run in dict.fromkeys(row.run for row in rows)]
-    with _plots.plot(path, 1.6 + 0.38 * len(names)) as figure:
-        panels = figure.subplots(1, len(titles), sharey=True, squeeze=False)[0]
-        for axes, (column, title) in zip(panels, titles.items(), strict=True):
-            known = [(full.get(row.run, row.run), row) for row in rows if column in row.scores]
-            measured = {name: row.scores[column] for name, row in known if row.measured}
-            spread = {name: row.spread[column] for name, row in known if row.measured and column in row.spread}
-            theirs = {name: row.scores[column] for name, row in known if not row.measured}
-            series = [_plots.Series("measured (bars: standard deviation over seeds)", measured, spread),
-                      _plots.Series(f"reported, {reported.SOURCE}", theirs, reported=True)]  # fmt: skip
-            _plots.dots(axes, names, series, ".2f")
-            axes.set(title=title, xlabel="accuracy, %")
-        figure.suptitle(rows[0].dataset)
-        _plots.legend(figure, panels[0])
+    grid_plots.draw(rows, path, {folder(name): name for name in METHODS})
 
 
 ANALYSIS = grids.Analysis(

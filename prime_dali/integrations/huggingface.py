@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .. import _extras
+from .. import _arguments, _extras
 from .._counting import numbers, rank_and_ranks
 from ..module import PRIME
 from ..training.losses import jsd_loss
@@ -22,6 +22,8 @@ except ImportError as error:
 
 __all__ = ["PRIMETrainer"]
 
+_REMOVED = "; Trainer removes columns that the model does not take, unless remove_unused_columns=False"
+
 
 class PRIMETrainer(Trainer):
     """A ``Trainer`` that augments the images of each training batch on their device. Evaluation sees the clean images.
@@ -32,7 +34,7 @@ class PRIMETrainer(Trainer):
 
     Args:
         augment: What to do, and how to normalize, with the same ``mean`` and ``std`` as the images of the evaluation.
-            With three views the images become ``[3N, C, H, W]``, and the loss is the cross entropy and the
+            With V = 2 or 3 views the images become ``[V * N, C, H, W]``, and the loss is the cross entropy and the
             Jensen-Shannon divergence (``prime_dali.training.losses.jsd_loss``) of the model's ``logits``, unless
             ``compute_loss_func`` is given.
         image_key: The entry of a batch with the images, uint8 or float in [0, 1], ``[N, C, H, W]``.
@@ -43,7 +45,7 @@ class PRIMETrainer(Trainer):
 
     Raises:
         TypeError, ValueError: ``augment`` is no :class:`prime_dali.PRIME`, a batch has no such entry, or labels of
-            three views are missing, or not as ``jsd_loss`` takes them.
+            several views are missing, or not as ``jsd_loss`` takes them.
 
     Examples:
         >>> from prime_dali.integrations.huggingface import PRIMETrainer
@@ -65,7 +67,7 @@ class PRIMETrainer(Trainer):
         if not isinstance(augment, PRIME):
             raise TypeError(f"augment: expected a prime_dali.PRIME, got {type(augment).__name__}")
         self.augment, self.image_key, self.index_key = augment, image_key, index_key
-        if augment.views == 3 and keywords.get("compute_loss_func") is None:
+        if augment.views > 1 and keywords.get("compute_loss_func") is None:
             keywords["compute_loss_func"] = _jsd
         super().__init__(*arguments, **keywords)
         self._step = (-1, 0)  # the optimizer's step, and the batches of it so far
@@ -73,8 +75,11 @@ class PRIMETrainer(Trainer):
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *arguments: Any, **keywords: Any) -> Any:
         """One batch, augmented; the arguments are those of ``Trainer.training_step``."""
         inputs = self._prepare_inputs(inputs)
-        images = self._entry(inputs, self.image_key, "image_key")
-        index = self._places(images) if self.index_key is None else self._entry(inputs, self.index_key, "index_key")
+        images = _arguments.entry("image_key", inputs, self.image_key, hint=_REMOVED)
+        if self.index_key is None:
+            index = self._places(images)
+        else:
+            index = _arguments.entry("index_key", inputs, self.index_key, hint=_REMOVED)
         out = self.augment(images, index, int(self.state.epoch or 0))
         inputs = {**self._for_model(inputs), self.image_key: out}
         return super().training_step(model, inputs, *arguments, **keywords)
@@ -95,25 +100,15 @@ class PRIMETrainer(Trainer):
         first = (self.state.global_step * self.args.gradient_accumulation_steps + batch) * self._train_batch_size
         return numbers(first, images.shape[0], *rank_and_ranks(), images.device)
 
-    @staticmethod
-    def _entry(inputs: dict[str, Any], key: str, argument: str) -> torch.Tensor:
-        if key not in inputs:
-            raise ValueError(
-                f"{argument}: expected a batch with the entry {key!r}, got one with {list(inputs)}; Trainer removes "
-                "columns that the model does not take, unless remove_unused_columns=False"
-            )
-        value: torch.Tensor = inputs[key]
-        return value
-
 
 def _jsd(outputs: Any, labels: torch.Tensor | None, num_items_in_batch: Any = None) -> torch.Tensor:
-    """The loss of three views of labeled images, and of the single one that an evaluation has.
+    """The loss of several views of labeled images, and of the single one that an evaluation has.
 
     It is a mean; with the number of images in an accumulated batch, this batch's part of that mean.
     """
     logits = outputs["logits"]
     if labels is None:
-        raise ValueError("labels: expected a batch with labels for the loss of three views, got one without")
+        raise ValueError("labels: expected a batch with labels for the loss of several views, got one without")
     if logits.shape[0] == labels.shape[0]:
         return torch.nn.functional.cross_entropy(logits, labels)
     loss = jsd_loss(logits, labels)

@@ -130,14 +130,7 @@ def _entry(batch: Any, key: str | int, argument: str) -> torch.Tensor:
     """The entry of a batch, a tensor; a batch that is one tensor is its entry 0."""
     if isinstance(batch, torch.Tensor) and key == 0 and argument == "image_key":
         return batch
-    value = None
-    if isinstance(batch, (Mapping, tuple, list)):
-        try:
-            value = batch[key]  # type: ignore[index]
-        except (KeyError, IndexError, TypeError):
-            held = f"the keys {list(batch)}" if isinstance(batch, Mapping) else f"{len(batch)} entries"
-            raise ValueError(f"{argument}: expected a batch with the entry {key!r}, got one with {held}") from None
+    value = _arguments.entry(argument, batch, key)
     if not isinstance(value, torch.Tensor):
-        got = type(batch if value is None else value).__name__
-        raise TypeError(f"{argument}: expected a batch with a tensor at {key!r}, got {got}")
+        raise TypeError(f"{argument}: expected a batch with a tensor at {key!r}, got {type(value).__name__}")
     return value

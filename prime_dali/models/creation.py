@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm by name, with random or published weights."""
+"""Networks by name, of torchvision, of timm and for CIFAR, with random or published weights."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torchvision
 from torch import nn
 
 from .. import _arguments, _extras
+from . import cifar
 
 STEMS = ("imagenet", "cifar")
 
@@ -21,12 +22,14 @@ def create(network: str, num_classes: int, stem: str = "imagenet", drop_path: fl
     """Create a network with random weights.
 
     Args:
-        network: A torchvision classifier, or ``timm:NAME``, or with options of timm's model
+        network: A torchvision classifier, a network for CIFAR (``wrn_40_2``, ``wrn_28_10``, ``resnext29_4x32d`` or
+            ``resnext29_8x64d``), or ``timm:NAME``, or with options of timm's model
             ``timm:NAME:OPTION=VALUE,...``, such as ``timm:vit_tiny_patch16_224:img_size=32,patch_size=4``. Plain names
             that torchvision does not have are looked up in timm if it is installed.
         num_classes: Number of logits.
         stem: ``"imagenet"``: the network as published. ``"cifar"``, for torchvision's ResNets: the first convolution is
-            3 x 3 with stride 1, and there is no max pooling (the paper's ResNet-18 for 32 x 32 images).
+            3 x 3 with stride 1, and there is no max pooling (the paper's ResNet-18 for 32 x 32 images). Networks for
+            CIFAR have no other.
         drop_path: Stochastic depth (Huang et al., ECCV 2016): the probability with which training skips the last
             residual block, 0 to 1; that of earlier blocks rises linearly to it. 0: as the network is published.
 
@@ -38,6 +41,14 @@ def create(network: str, num_classes: int, stem: str = "imagenet", drop_path: fl
     _arguments.integer("num_classes", num_classes, 1, 10**6)
     if stem not in STEMS:
         raise ValueError(_arguments.unknown("stem", stem, STEMS))
+    if network in cifar.NETWORKS:
+        if stem != "cifar":
+            raise ValueError(f"stem: expected 'cifar' for {network}, a network for images of 32 x 32, got {stem!r}")
+
+        def build(**rate: float) -> nn.Module:
+            return cifar.NETWORKS[network](num_classes, **rate)
+
+        return _with_drop_path(build, "stochastic_depth_prob", drop_path, network)
     if network in torchvision_names():
 
         def build(**rate: float) -> nn.Module:
@@ -98,6 +109,11 @@ def torchvision_names() -> list[str]:
     return torchvision.models.list_models(module=torchvision.models)
 
 
+def own_names() -> list[str]:
+    """The names that need no timm: torchvision's, and those of networks for CIFAR."""
+    return [*torchvision_names(), *cifar.NETWORKS]
+
+
 def timm(part: str = "") -> Any:
     """The package timm, or a part of it, such as ``"optim"``; raises an ImportError that says how to install it."""
     if importlib.util.find_spec("timm") is None:
@@ -120,11 +136,11 @@ def timm_model(name: str, argument: str, **options: Any) -> nn.Module:
     plain, _, text = name.removeprefix("timm:").partition(":")
     asked = name.startswith("timm:")
     if not asked and importlib.util.find_spec("timm") is None:
-        raise ValueError(nearest(argument, name, torchvision_names()))
+        raise ValueError(nearest(argument, name, own_names()))
     library = timm()
     if not library.is_model(plain):
         known = library.list_models()
-        raise ValueError(nearest(argument, plain, known if asked else [*torchvision_names(), *known]))
+        raise ValueError(nearest(argument, plain, known if asked else [*own_names(), *known]))
     given = _options(text, name, argument) if text else {}
     if given.keys() & options.keys():
         twice = ", ".join(sorted(given.keys() & options.keys()))

@@ -15,6 +15,7 @@ from torch import nn
 from .. import _arguments
 from .._states import Kind
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
+from . import cifar
 from .creation import STEMS as STEMS  # for those who use these networks
 from .creation import create, nearest, timm, timm_model, torchvision_names
 
@@ -232,6 +233,7 @@ def _from_state_dict(
     state = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
     if not state:
         raise ValueError(f"{source}: expected a state dict, got a dictionary of {', '.join(map(repr, content))}")
+    stem = "cifar" if stem is None and name in cifar.NETWORKS else stem
     network = create(name, num_classes, stem or "imagenet")
     state, statistics = _renamed(state, network)
     if stem is None:

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from .. import _arguments, _batches, _command, _devices
 from .._command import Parser
 from .._files import replacing
-from ..config import PrimeConfig
-from ..data import job_shards as shards
-from ..data import jobs
+from .._progress import plural
+from ..config import PrimeConfig, require_image_draws
+from ..data import jobs, partition
 from ..data.cifar import read_cifar
 from ..data.folders import shown
 from . import copies as _copies
 from . import joined as _joined
 from . import options as _options
-from . import records as _records
+from . import provenance as _provenance
 from .copies import SUFFIXES, Settings
-from .records import FILES, MAX_COPIES
+from .provenance import FILES, MAX_COPIES
 
 
 def parser() -> Parser:
@@ -53,7 +53,7 @@ def parser() -> Parser:
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where PRIME runs; auto: a GPU if usable")
     add("--workers", type=_command.whole(0, 4096), default=0, help="processes, with --cifar threads; 0: one per core, "
         "with CUDA at most 16")  # fmt: skip
-    shards.add_options(out)
+    partition.add_options(out)
     add("--remake", action="store_true", help="make one image again: a file of DST, or data_batch_1.bin:RECORD")
     return out
 
@@ -116,6 +116,7 @@ def _checked(settings: Settings) -> Settings:
     """``settings`` with absolute paths, and device, workers and quality filled in."""
     _arguments.integer("copies", settings.copies, 1, MAX_COPIES)
     _arguments.seed(settings.seed)
+    require_image_draws(settings.config, "in offline augmentation")
     if settings.workers is not None:
         _arguments.integer("workers", settings.workers, 1, 4096)
     for argument, value, known in (
@@ -173,8 +174,8 @@ def _find(file: str | Path) -> _Made:
     if folder is None:
         raise FileNotFoundError(f"{file}: expected a folder above it with {FILES} of prime-dali augment, found none")
     manifest = jobs.read_manifest(folder, "augment", _MANIFEST)
-    entry = next((entry for entry in _records.entries(folder / FILES) if folder / entry["file"] == path), None)
-    if entry is None or _records.of_cifar(entry) != (manifest["cifar"] is not None):
+    entry = next((entry for entry in _provenance.entries(folder / FILES) if folder / entry["file"] == path), None)
+    if entry is None or _provenance.of_cifar(entry) != (manifest["cifar"] is not None):
         raise ValueError(f"{folder / FILES}: expected a line for {path.relative_to(folder)}, found none")
     if manifest["cifar"] is None:
         return _Made(folder, manifest, entry, 0)
@@ -210,10 +211,10 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
             f"{source}: no such folder; if it has moved, enter its new path in {made.folder / jobs.MANIFEST}"
         )
     if manifest["cifar"] is None:
-        path, number, copy = _records.inside(source, entry["source"]), entry["number"], entry["copy"]
+        path, number, copy = _provenance.inside(source, entry["source"]), entry["number"], entry["copy"]
         if not path.exists():
             raise FileNotFoundError(f"{path}: expected the file that {file} was made from, found none")
-        _records.check_unchanged(path, entry)
+        _provenance.check_unchanged(path, entry)
         image = _copies.read(path, manifest["size"])
     else:
         train = read_cifar(source, manifest["cifar"], train=True)
@@ -221,9 +222,11 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
             raise ValueError(f"{source}: expected the images that {file} was made from, but they have changed")
         clean, rest = divmod(entry["records"], manifest["copies"] + 1)
         if rest or entry["first_number"] + clean > len(train.images):
+            copies = plural(manifest["copies"], "copy", "copies")
             raise ValueError(
-                f"{made.folder / FILES}: expected {entry['file']} to hold {manifest['copies']} copies of some of "
-                f"{len(train.images)} images, got {entry['records']} records from image {entry['first_number']} on"
+                f"{made.folder / FILES}: expected {entry['file']} to hold {copies} of some of "
+                f"{plural(len(train.images), 'image')}, got {plural(entry['records'], 'record')} from image "
+                f"{entry['first_number']} on"
             )
         number, copy = entry["first_number"] + made.record % clean, made.record // clean - 1
         image = train.images[number]

@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _batches, _workers
+from .._progress import plural
 from .._states import TEXT
 from ..config import PrimeConfig
-from ..data import job_shards as shards
-from ..data import jobs
+from ..data import jobs, partition
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, Cifar, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
 from ..data.folders import classes, shown, walk
-from ..data.job_shards import Shard
+from ..data.partition import Shard
 from ..data.pictures import PhotoError, read_photo, sha256
-from . import records
+from . import provenance
 
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
 _BATCH = 500  # CIFAR images at a time
@@ -40,7 +40,7 @@ class Settings:
     """New, empty, or of an earlier run with the same settings."""
     config: PrimeConfig
     copies: int
-    """Copies per image, 1 to :data:`.records.MAX_COPIES`. Copy ``k`` of image ``i`` has the draws of index ``i`` in
+    """Copies per image, 1 to :data:`.provenance.MAX_COPIES`. Copy ``k`` of image ``i`` has the draws of index ``i`` in
     epoch ``k``: ``prime_dali.sample(config, [i], size=..., seed=seed, epoch=k)``."""
     seed: int = 0
     cifar: int | None = None
@@ -70,8 +70,8 @@ def pictures(settings: Settings) -> None:
     all_photos = photos(settings)
     folder, shard = settings.destination, settings.shard
     with jobs.destination(folder, manifest_of_files(settings, all_photos), "augment", shard) as work:
-        done = records.done(folder, settings.source, shard)
-        own = shards.chosen(shard, enumerate(all_photos))
+        done = provenance.done(folder, settings.source, shard)
+        own = partition.chosen(shard, enumerate(all_photos))
         wanted = ((number, photo, _missing(settings, photo, done)) for number, photo in own)
         tasks = [task for task in wanted if task[2]]
         there = len(own) * settings.copies - sum(len(copies) for _, _, copies in tasks)
@@ -80,16 +80,16 @@ def pictures(settings: Settings) -> None:
         with (
             _workers.pool(jobs.unfinished(folder, shard), workers, len(tasks), _begin, (settings, threads)) as pool,
             jobs.Bar(len(own) * settings.copies, "augment", there, **_facts(settings, len(all_photos))) as bar,
-            (folder / records.named(shard)).open("a", **TEXT) as files,
+            (folder / provenance.named(shard)).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
             for (_, photo, copies), made in zip(tasks, results, strict=True):
+                if isinstance(made, str) and settings.on_error == "fail":
+                    raise PhotoError(made)
                 bar.update(len(copies))
                 if isinstance(made, list):
-                    records.write(files, made)
+                    provenance.write(files, made)
                     work.made += len(made)
-                elif settings.on_error == "fail":
-                    raise PhotoError(made)
                 else:
                     work.skipped.append(str(photo))
                     bar.write(f"skipped {made}")
@@ -140,9 +140,9 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
     path = settings.source / photo
     try:
         jobs.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
-        stamp = records.stamped(path)
+        stamp = provenance.stamped(path)
         image, digest = read(path, settings.size), sha256(path)
-        if records.stamped(path) != stamp:
+        if provenance.stamped(path) != stamp:
             raise PhotoError(f"{shown(path)}: expected a file that does not change, but it changed while it was read")
     except PhotoError as error:
         return str(error)
@@ -247,7 +247,9 @@ def read_source(settings: Settings) -> CifarFiles:
         raise ValueError(f"{settings.source}: expected names of classes without spaces, got {train.classes}")
     names, count = BINARY_FILES[settings.cifar, True], len(train.images)
     if count < len(names):
-        raise ValueError(f"{settings.source}: expected at least {len(names)} images, one per file, got {count}")
+        raise ValueError(
+            f"{settings.source}: expected at least {plural(len(names), 'image')}, one per file, got {count}"
+        )
     parts = dict(zip(names, np.array_split(np.arange(count), len(names)), strict=True))
     return CifarFiles(settings, train, test, parts)
 
@@ -261,14 +263,14 @@ def cifar(settings: Settings) -> None:
     work = read_source(settings)
     folder, shard = settings.destination, settings.shard
     with jobs.destination(folder, work.manifest(), "augment", shard) as run:
-        done = records.done(folder, None, shard)
-        pieces = {name: shards.chosen(shard, work.pieces(name)) for name in work.parts}
+        done = provenance.done(folder, None, shard)
+        pieces = {name: partition.chosen(shard, work.pieces(name)) for name in work.parts}
         own = {name: name if shard is None else shard.folder(Path()) / name for name in work.parts}
         left = [name for name in pieces if name not in done and not (shard and (folder / own[name]).exists())]
         total, to_do = (sum(len(numbers) for name in names for _, numbers in pieces[name]) for names in (pieces, left))
         with (
             jobs.Bar(total, "augment", total - to_do, **_facts(settings, len(work.train.images))) as bar,
-            (folder / records.named(shard)).open("a", **TEXT) as files,
+            (folder / provenance.named(shard)).open("a", **TEXT) as files,
         ):
             for name in filter(pieces.get, left):
                 with jobs.finishing(folder, Path(own[name]), shard) as temporary, temporary.open("wb") as file:
@@ -279,7 +281,7 @@ def cifar(settings: Settings) -> None:
                         bar.update(len(numbers))
                 run.made += 1
                 if shard is None:
-                    records.write(files, [work.entry(name)])
+                    provenance.write(files, [work.entry(name)])
         if shard is None:
             for name, content in work.rest():
                 with jobs.finishing(folder, Path(name)) as temporary:
@@ -301,8 +303,9 @@ def _facts(settings: Settings, images: int) -> dict[str, object]:
     """What a run says at its beginning."""
     side = f", resized to {settings.size} x {settings.size}" if settings.size else ""
     return {
-        "data": f"{shown(settings.source)}, {images:,} images{side}", "copies": f"{settings.copies} of each image",
-        "device": f"{settings.device}, {settings.workers} workers", **shards.facts(settings.shard),
+        "data": f"{shown(settings.source)}, {plural(images, 'image')}{side}",
+        "copies": f"{settings.copies} of each image",
+        "device": f"{settings.device}, {plural(settings.workers or 1, 'worker')}", **partition.facts(settings.shard),
         "out": shown(settings.destination),
     }  # fmt: skip
 
@@ -315,7 +318,7 @@ def manifest_of_files(settings: Settings, names: Sequence[Path]) -> dict[str, An
 def _manifest(settings: Settings, source: dict[str, Any]) -> dict[str, Any]:
     return {
         "about": "Made by prime-dali augment. Copy k of image number i is what prime_dali.apply makes with the plan "
-        f"prime_dali.sample(PrimeConfig(**config), [i], size=(height, width), seed=seed, epoch=k). {records.FILES} "
+        f"prime_dali.sample(PrimeConfig(**config), [i], size=(height, width), seed=seed, epoch=k). {provenance.FILES} "
         "has a line for each file.",
         "source": source,
         **{

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .. import _devices, _extras
 from .._files import Report
-from .._progress import facts
+from .._progress import facts, plural
 from ..config import PrimeConfig
 from ..data.folders import shown
 from ..data.pictures import PhotoError, read_photos
@@ -133,8 +133,9 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     device, why = _devices.dali_device(settings.device, doctor.plugin)
     photos = _decodable(list(squares), settings.on_error, device, report)
     report(facts({
-        "data": f"{len(photos)} photographs",
-        "images": f"{settings.size} x {settings.size}, {settings.batches} batches of {settings.batch}",
+        "data": plural(len(photos), "photograph"),
+        "images": f"{settings.size} x {settings.size}, {plural(settings.batches, 'batch', 'batches')} of "
+        f"{settings.batch}",
         "method": gallery_words.about(settings.config, settings.seed), "device": f"{device} ({why})",
         "out": settings.out,
     }))  # fmt: skip

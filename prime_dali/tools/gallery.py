@@ -18,6 +18,7 @@ FRACTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of a primitive's largest amplitude
 ALPHAS = (0.1, 0.25, 0.5, 1.0, 2.0)
 _TRIES = 1000  # draws that show how strong a primitive can be
 STEPS = 5  # of smoothness, in the figures of one primitive
+_WAVES = "waves"  # the stage after the mix, among the names of primitives
 
 
 class Photo(NamedTuple):
@@ -59,11 +60,16 @@ def original(photo: Photo) -> Cell:
     return Cell("original", photo.image, photo.name, photo.name)
 
 
+def parts(config: PrimeConfig) -> tuple[str, ...]:
+    """What can be shown alone: the primitives, and the waves after the mix if there are any."""
+    return (*config.primitives, _WAVES) if config.wave_strength else config.primitives
+
+
 def alone(photo: Photo, config: PrimeConfig, seed: int) -> list[Cell]:
-    """Each primitive of ``config`` alone, one slot and no blend, as it is drawn."""
+    """Each part of ``config`` alone, of primitives one slot and no blend, as it is drawn."""
     return [
         _cell(f"{name} alone", photo, _drawn(photo, _alone(config, name), seed, view))
-        for view, name in enumerate(config.primitives)
+        for view, name in enumerate(parts(config))
     ]
 
 
@@ -117,9 +123,11 @@ class Strongest(NamedTuple):
 
 
 def _alone(config: PrimeConfig, name: str) -> PrimeConfig:
-    """The primitive ``name`` in one slot, without a blend."""
-    return config.replace(primitives=(name,), mixing="none", include_identity=False, random_depth=False,
-                          blend=None, depth=1)  # fmt: skip
+    """The primitive ``name`` in one slot, without a blend; or the waves."""
+    waves = config.wave_strength if name == _WAVES else 0.0
+    names = () if name == _WAVES else (name,)
+    return config.replace(primitives=names, mixing="none", include_identity=False, random_depth=False,
+                          blend=None, depth=1, wave_strength=waves)  # fmt: skip
 
 
 def _scaled(photo: Photo, config: PrimeConfig, seed: int, largest: Strongest) -> list[Cell]:

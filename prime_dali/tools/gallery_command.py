@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .._command import Parser, whole
 from .._files import make_folder
-from .._progress import facts, over
+from .._progress import facts, over, plural
 from ..data.folders import find, shown
 from ..data.pictures import read_photos
 from . import demo, gallery_figures, gallery_page, gallery_sheet, gallery_words
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> None:
     for path in filter(None, (out, options.html)):
         make_folder(path.parent)  # fails now rather than at the end
     print(facts({
-        "data": f"{len(photos):,} photographs", "images": f"{options.size} x {options.size}",
+        "data": plural(len(photos), "photograph"), "images": f"{options.size} x {options.size}",
         "method": gallery_words.about(config, options.seed),
         "out": ", ".join(map(str, filter(None, (out, options.html)))),
     }), flush=True)  # fmt: skip

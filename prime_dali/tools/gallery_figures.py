@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import _arguments
 from ..config import PRIMITIVES, PrimeConfig
 from . import gallery_words
-from .gallery import STEPS, Cell, Photo, Row, alone, original, samples, severities, smoothness, strengths
+from .gallery import STEPS, Cell, Photo, Row, alone, original, parts, samples, severities, smoothness, strengths
 from .gallery_sheet import Sheet
 from .gallery_words import Meaning
 
@@ -136,7 +136,7 @@ def save_gallery(
     numbered = [Photo(*each, index) for index, each in enumerate(zip(short, photos.values(), strict=True))]
     for row in chosen.rows(progress(numbered), config, seed):
         sheet.row(row.heading, row.cells)
-    words = gallery_words.legend(chosen.shows or config.primitives, mixed=chosen.mixed)
+    words = gallery_words.legend(chosen.shows or parts(config), mixed=chosen.mixed)
     sheet.legend([*words, Meaning("figure", chosen.about)] if chosen.about else words)
     sheet.save(path)
 

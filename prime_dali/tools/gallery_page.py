@@ -58,7 +58,7 @@ def _frame(config: PrimeConfig, seed: int, size: tuple[int, int]) -> str:
     folder = resources.files(__package__)
     own = {kind: (folder / f"gallery.{kind}").read_text("utf-8") for kind in ("html", "css", "js")}
     about = f"{gallery_words.about(config, seed)}, images of {size[1]} × {size[0]} pixels, prime-dali {__version__}"
-    legend = gallery_words.legend(config.primitives, mixed=True)
+    legend = gallery_words.legend(gallery.parts(config), mixed=True)
     percent = [gallery.percent(fraction) for fraction in gallery.FRACTIONS]
     alphas = [f"alpha {alpha:g}" for alpha in sorted({*gallery.ALPHAS, config.alpha})]
     return Template(own["html"]).substitute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from .. import _slots
+from .. import _slots, _waves
 from ..config import PrimeConfig, preset
 from ..plan import Plan
 
@@ -16,6 +16,8 @@ _MEANING = {
     "color": "a random sum of sines is added to each channel. T (no unit, of intensities from 0 to 1): variance of "
     "its coefficients. f: its frequencies, in half-waves over the range of intensities.",
     "noise": "Gaussian noise is added to each value. σ: its standard deviation, of intensities from 0 to 1.",
+    "waves": "a sine wave is added to each channel after the mix. a: its amplitude, of intensities from 0 to 1. f: its "
+    "frequency, in waves per image side.",
 }
 _MIXED = "a mixture: the weight of the clean image, and weight and steps of each chain; → joins steps, first to last."
 
@@ -54,6 +56,9 @@ def _differing(config: PrimeConfig, other: PrimeConfig) -> list[str]:
 
 def drawn(plan: Plan, row: int) -> Words:
     """What was drawn for a row of a NumPy plan."""
+    waves = [f"waves a {wave.amplitude:.2f}, f {wave.frequency}" for wave in _waves.drawn(plan, row)]
+    if waves and not any(_steps(plan, row, i) for i in range(plan.chains)):
+        return Words("\n".join(waves), "\n".join(waves))
     weights = plan.weights[row]
     chains = [_steps(plan, row, i) for i in range(plan.chains)]
     if weights[0] == 0 and len(chains) == 1 and len(chains[0]) == 1:
@@ -66,7 +71,7 @@ def drawn(plan: Plan, row: int) -> Words:
         before = "" if weight == 1 else f"{_percent(weight)} "
         short.append(before + (" → ".join(name for name, _ in steps) or "identity"))
         whole.append(before + (" → ".join(f"{name} ({', '.join(each)})" for name, each in steps) or "identity"))
-    return Words("\n".join(short), "\n".join(whole))
+    return Words("\n".join(short + ["waves"] * bool(waves)), "\n".join(whole + waves))
 
 
 def legend(names: tuple[str, ...], *, mixed: bool) -> list[Meaning]:

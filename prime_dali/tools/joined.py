@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from .._progress import plural
 from .._states import TEXT
-from ..data import job_shards as shards
-from ..data import jobs
-from ..data.job_shards import Shard
-from . import copies, records
+from ..data import jobs, partition
+from ..data.partition import Shard
+from . import copies, provenance
 from .copies import Settings
 
 
@@ -28,37 +28,40 @@ def pictures(settings: Settings) -> None:
     folder = settings.destination
     with (
         jobs.joining(folder, copies.manifest_of_files(settings, photos), "augment") as all_shards,
-        jobs.finishing(folder, Path(records.FILES)) as temporary,
+        jobs.finishing(folder, Path(provenance.FILES)) as temporary,
     ):
         there = _merge(settings, photos, all_shards, temporary)
         incomplete = np.flatnonzero(there < settings.copies).tolist()
         jobs.check_joined(folder, all_shards, photos, incomplete, settings.on_error)
-    print(f"joined {len(all_shards)} shards: {there.sum():,} copies of {len(photos):,} images")
+    made = plural(int(there.sum()), "copy", "copies")
+    print(f"joined {plural(len(all_shards), 'shard')}: {made} of {plural(len(photos), 'image')}")
 
 
 def _merge(settings: Settings, photos: Sequence[Path], all_shards: Sequence[Shard], out: Path) -> Any:
     """Write all records in order; returns the number of copies of each image, int64 ``[N]``."""
     folder = settings.destination
-    paths = [folder / records.named(shard) for shard in (None, *all_shards)]
+    paths = [folder / provenance.named(shard) for shard in (None, *all_shards)]
     there = np.zeros(len(photos), np.int64)
     stamps: dict[str, list[int] | None] = {}
     last: dict[str, Any] = {}
     with out.open("w", **TEXT) as file:
-        for path, entry in records.ordered([path for path in paths if path.exists()]):
+        for path, entry in provenance.ordered([path for path in paths if path.exists()]):
             number, copy = entry["number"], entry["copy"]
             known = number < len(photos) and copy < settings.copies
             name = str(copies.target(photos[number], copy, settings.format)) if known else ""
             if (entry["file"], entry["source"]) != (name, str(photos[number]) if known else ""):
-                wanted = repr(name) if known else f"copies of {len(photos)} images"
-                raise ValueError(f"{path}: expected a record of {wanted}, got {entry['file']!r}; {records.ADVICE}")
+                wanted = repr(name) if known else f"copies of {plural(len(photos), 'image')}"
+                raise ValueError(f"{path}: expected a record of {wanted}, got {entry['file']!r}; {provenance.ADVICE}")
             if not os.path.isfile(folder / name):
                 continue
-            entry["source_stamp"] = records.unchanged(entry, settings.source, stamps)
+            entry["source_stamp"] = provenance.unchanged(entry, settings.source, stamps)
             if last and entry["file"] == last["file"]:
                 if entry != last:
-                    raise ValueError(f"{path}: expected one record of {name!r}, got two that differ; {records.ADVICE}")
+                    raise ValueError(
+                        f"{path}: expected one record of {name!r}, got two that differ; {provenance.ADVICE}"
+                    )
                 continue
-            records.write(file, [entry])
+            provenance.write(file, [entry])
             there[number] += 1
             last = entry
     return there
@@ -69,18 +72,19 @@ def cifar(settings: Settings) -> None:
     work = copies.read_source(settings)
     folder = settings.destination
     with jobs.joining(folder, work.manifest(), "augment") as all_shards:
-        done = records.done(folder, None)
+        done = provenance.done(folder, None)
         names = [name for name in work.parts if name not in done]
-        shards.check_parts(folder, all_shards, {name: len(work.pieces(name)) for name in names})
+        partition.check_parts(folder, all_shards, {name: len(work.pieces(name)) for name in names})
         for name in names:
             parts = [shard.folder(folder) / name for shard in all_shards]
             sizes = [len(work.records(None, numbers)) for _, numbers in work.pieces(name)]
             with jobs.finishing(folder, Path(name)) as temporary, temporary.open("wb") as file:
                 file.write(work.records(None, work.parts[name]))
-                file.writelines(shards.woven(parts, sizes))
-            with (folder / records.FILES).open("a", **TEXT) as listing:
-                records.write(listing, [work.entry(name)])
+                file.writelines(partition.woven(parts, sizes))
+            with (folder / provenance.FILES).open("a", **TEXT) as listing:
+                provenance.write(listing, [work.entry(name)])
         for name, content in work.rest():
             with jobs.finishing(folder, Path(name)) as temporary:
                 temporary.write_bytes(content)
-    print(f"joined {len(all_shards)} shards: {settings.copies} copies of {len(work.train.images):,} images")
+    made = plural(settings.copies, "copy", "copies")
+    print(f"joined {plural(len(all_shards), 'shard')}: {made} of {plural(len(work.train.images), 'image')}")

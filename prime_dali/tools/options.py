@@ -17,6 +17,8 @@ def add_config(parser: argparse.ArgumentParser) -> None:
                         help="distribution of spatial strengths; without it as --mixing implies")  # fmt: skip
     parser.add_argument("--law", action=Renamed, const="--spatial-distribution", help=argparse.SUPPRESS)
     parser.add_argument("--alpha", type=float, default=1.0, help="scales every amplitude; 0 leaves images unchanged")
+    parser.add_argument("--wave-strength", type=float, default=0.0, metavar="S",
+                        help="mean strength of the planar waves added after the mix; 0: none")  # fmt: skip
     parser.add_argument(
         "--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side length of the images in pixels"
     )
@@ -29,5 +31,6 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 def config(options: argparse.Namespace) -> PrimeConfig:
     """The distributions that the options name."""
     return preset(options.preset).replace(
-        mixing=options.mixing, spatial_distribution=options.spatial_distribution, alpha=options.alpha
-    )
+        mixing=options.mixing, spatial_distribution=options.spatial_distribution, alpha=options.alpha,
+        wave_strength=options.wave_strength,
+    )  # fmt: skip

@@ -15,6 +15,7 @@ from torch.nn.functional import grid_sample
 
 from .. import _arguments, torch_ops
 from .._epochs import Epochs
+from .._progress import plural
 from ..config import PrimeConfig
 
 OPERATIONS = (
@@ -53,7 +54,8 @@ class AugMix(Epochs):
         width: Chains per image, 1 to 8.
         depth: Operations per chain, 1 to 5; -1: U{1, 2, 3}, drawn per chain.
         seed: The run's seed; every random number depends only on it and on the image's index, epoch and view.
-        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss.
+        views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss;
+            2: the clean image and one.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
         out_dtype: dtype of the output; None: that of the images, or float32 if uint8 images are normalized.
 
@@ -132,7 +134,7 @@ class AugMix(Epochs):
         slots = 3 if self.depth == -1 else self.depth
         blocks = -(-(1 + 2 * self.width + self.width * slots) // 4)
         numbers = []
-        for view in range(1 if self.views == 1 else 2):
+        for view in range(max(1, self.views - 1)):
             plan = torch_ops.sample(
                 _WORDS_ONLY,
                 index,
@@ -175,7 +177,9 @@ class AugMix(Epochs):
             if tensor.device != images.device:
                 raise ValueError(f"{argument}: expected on {images.device} like images, got {tensor.device}")
         if index.dim() == 1 and index.shape[0] != images.shape[0]:
-            raise ValueError(f"index: expected one number for each of {images.shape[0]} images, got {index.shape[0]}")
+            raise ValueError(
+                f"index: expected one number for each of {plural(images.shape[0], 'image')}, got {index.shape[0]}"
+            )
         if flip is not None and (flip.dtype != torch.bool or flip.shape != images.shape[:1]):
             raise TypeError(f"flip: expected bool [{images.shape[0]}], got {flip.dtype} {list(flip.shape)}")
 

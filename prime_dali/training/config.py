@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from .. import _arguments
+from .._progress import plural
 from ..config import PrimeConfig, preset
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 from .recipes import RECIPES
@@ -34,12 +35,18 @@ class TrainConfig:
     out: Annotated[str, "folder of the run: checkpoint, log, configuration"] = ""
     recipe: Annotated[NAMES, "recipe with the defaults"] = "cifar10"
     method: Annotated[METHODS, "augmentation in addition to crops and flips"] = "prime"
-    jsd: Annotated[bool, "Jensen-Shannon loss on the clean image and two augmented views"] = False
+    jsd: Annotated[bool, "Jensen-Shannon loss on the clean image and its augmented views"] = False
+    jsd_views: Annotated[
+        int, "views that the Jensen-Shannon loss compares: 3, or 2 without the second augmented one"
+    ] = 3
     deepaugment: Annotated[
         tuple[str, ...], "two additional training folders with the same classes: EDSR and CAE (ImageNet)"
     ] = ()
 
-    network: Annotated[str, "a torchvision classifier, or timm:NAME, or timm:NAME:OPTION=VALUE,..."] = "resnet18"
+    network: Annotated[
+        str,
+        "a torchvision classifier, wrn_40_2 or resnext29_4x32d for CIFAR, or timm:NAME, or timm:NAME:OPTION=VALUE,...",
+    ] = "resnet18"
     stem: Annotated[Literal["cifar", "imagenet"], "cifar: 3 x 3 first convolution, no max pooling"] = "cifar"
     weights: Annotated[str, "initial weights: a file, or torchvision:NAME:WEIGHTS; empty: random"] = ""
 
@@ -77,10 +84,20 @@ class TrainConfig:
     limit_steps: Annotated[int, "maximum number of steps per epoch, for trials; 0: all"] = 0
 
     mixing: Annotated[Literal["paper", "official", "none"], "PRIME: chains and weights"] = "paper"
+    draws: Annotated[
+        Literal["image", "batch"], "PRIME: what primitives draw, anew for each image, or once for each process's batch"
+    ] = "image"
+    spatial_distribution: Annotated[
+        Literal["mixing", "uniform", "arcsine"], "PRIME: distribution of spatial strengths; mixing: what that implies"
+    ] = "mixing"
     alpha: Annotated[float, "PRIME: scales every amplitude"] = 1.0
+    alpha_start: Annotated[
+        float, "PRIME: part of alpha in the first epoch, from which it goes linearly to all of it in the last one"
+    ] = 1.0
     width: Annotated[int, "PRIME and AugMix: number of chains"] = 3
     depth: Annotated[int, "PRIME: slots per chain (AugMix draws 1 to 3)"] = 3
     primitives: Annotated[tuple[str, ...], "PRIME: primitives in use"] = ("spectral", "spatial", "color")
+    wave_strength: Annotated[float, "PRIME: mean strength of the planar waves added after the mix; 0: none"] = 0.0
     severity: Annotated[int, "AugMix: severity, 3 for CIFAR, 1 for ImageNet"] = 3
 
     mixup: Annotated[float, "mixup: alpha of its Beta distribution; 0: none; with cutmix, one of both per step"] = 0.0
@@ -109,11 +126,11 @@ class TrainConfig:
         for name, low, high in (
             ("epochs", 1, 10**6), ("batch", 1, 2**24), ("size", 8, _arguments.MAX_SIDE), ("workers", 0, 4096),
             ("limit_steps", 0, 10**9), ("validate_every", 1, 10**6), ("log_every", 1, 10**9), ("severity", 1, 10),
-            ("accumulate", 1, 2**24),
+            ("accumulate", 1, 2**24), ("jsd_views", 2, 3),
         ):  # fmt: skip
             _arguments.integer(name, getattr(self, name), low, high)
         _arguments.seed(self.seed)
-        for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix"):
+        for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start"):
             _arguments.amplitude(name, getattr(self, name))
         for name in ("drop_path", "label_smoothing", "ema_decay", "beta2"):
             if _arguments.amplitude(name, getattr(self, name)) >= 1:
@@ -123,7 +140,8 @@ class TrainConfig:
                 raise ValueError(f"{name}: expected more than 0 and at most 1, got {getattr(self, name)}")
         self._check_schedule()
         self._check_images()
-        self.prime()
+        for epoch in (0, self.epochs - 1):
+            self.prime(epoch)
 
     def _check_schedule(self) -> None:
         lowest = self.warmup >= 0 if self.schedule == "cosine" else self.warmup > 0
@@ -140,6 +158,11 @@ class TrainConfig:
     def _check_images(self) -> None:
         if self.jsd and self.method == "standard":
             raise ValueError("jsd: expected method augmix or prime, whose views it compares, got standard")
+        if self.alpha_start != 1 and self.method != "prime":
+            raise ValueError(
+                f"alpha_start: expected method prime, whose alpha changes, or 1, got {self.alpha_start} with method "
+                f"{self.method}"
+            )
         if self.resize and self.resize < self.size:
             raise ValueError(f"resize: expected at least size, {self.size}, got {self.resize}")
         if self.deepaugment and (len(self.deepaugment) != 2 or self.is_cifar):
@@ -189,7 +212,7 @@ class TrainConfig:
         share = self.batch // world
         if share % self.accumulate:
             raise ValueError(
-                f"accumulate: expected a divisor of the {share} images of each process, got {self.accumulate}"
+                f"accumulate: expected a divisor of the {plural(share, 'image')} of each process, got {self.accumulate}"
             )
         if self.mixes and share < 2:
             raise ValueError("batch: expected two images or more per process with mixup or CutMix, got 1")
@@ -198,7 +221,10 @@ class TrainConfig:
     def also(self) -> str:
         """What a run does besides its method, in words for its user, after a comma; empty: nothing."""
         found = {
-            "JSD loss": self.jsd, f"mixup {self.mixup:g}": self.mixup, f"CutMix {self.cutmix:g}": self.cutmix,
+            "JSD loss": self.jsd, "two views": self.views == 2,
+            f"mixup {self.mixup:g}": self.mixup, f"CutMix {self.cutmix:g}": self.cutmix,
+            f"{self.spatial_distribution} spatial strengths": self.spatial_distribution != "mixing",
+            "draws per batch": self.draws == "batch", f"alpha from {self.alpha_at(0):g}": self.alpha_start != 1,
             "mixed before augmentation": self.mix_order == "before",
             f"label smoothing {self.label_smoothing:g}": self.label_smoothing,
             f"stochastic depth {self.drop_path:g}": self.drop_path, "AdamW": self.optimizer == "adamw",
@@ -207,6 +233,10 @@ class TrainConfig:
             f"sizes {' '.join(map(str, self.sizes))}": self.sizes,
         }  # fmt: skip
         return "".join(f", {words}" for words, true in found.items() if true)
+
+    def epoch_at(self, step: int, steps: int) -> int:
+        """The epoch of a step, up to the last one, if an epoch has ``steps`` steps, or fewer in a trial."""
+        return min(step // min(steps, self.limit_steps or steps), self.epochs - 1)
 
     def side(self, epoch: int) -> int:
         """Side of the training images in an epoch, pixels."""
@@ -224,8 +254,8 @@ class TrainConfig:
 
     @property
     def views(self) -> int:
-        """Views per image: 3 with the Jensen-Shannon loss, otherwise 1."""
-        return 3 if self.jsd else 1
+        """Views per image: ``jsd_views`` with the Jensen-Shannon loss, otherwise 1."""
+        return self.jsd_views if self.jsd else 1
 
     @property
     def statistics(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
@@ -241,11 +271,18 @@ class TrainConfig:
         """Whether the network runs in bfloat16 on a device of this kind, ``"cpu"`` or ``"cuda"``."""
         return self.precision == "bfloat16" or (self.precision == "auto" and device == "cuda")
 
-    def prime(self) -> PrimeConfig:
-        """The distributions of PRIME."""
+    def alpha_at(self, epoch: int) -> float:
+        """PRIME's alpha in an epoch."""
+        done = epoch / (self.epochs - 1) if self.epochs > 1 else 1.0
+        return self.alpha * (self.alpha_start + (1 - self.alpha_start) * done)
+
+    def prime(self, epoch: int) -> PrimeConfig:
+        """The distributions of PRIME in an epoch."""
+        distribution = None if self.spatial_distribution == "mixing" else self.spatial_distribution
         return preset("cifar" if self.is_cifar else "imagenet").replace(
-            mixing=self.mixing, alpha=self.alpha, width=self.width, depth=self.depth, primitives=tuple(self.primitives)
-        )
+            mixing=self.mixing, spatial_distribution=distribution, draws=self.draws, alpha=self.alpha_at(epoch),
+            width=self.width, depth=self.depth, primitives=tuple(self.primitives), wave_strength=self.wave_strength,
+        )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
         """All settings as numbers, strings and lists."""

@@ -58,17 +58,12 @@ def _mirrored(images: torch.Tensor, flip: torch.Tensor) -> torch.Tensor:
     return torch.where(flip[:, None, None, None], images.flip(-1), images)
 
 
-def _side_at(config: TrainConfig, steps: int, step: int) -> int:
-    """Side of the images of a step, in pixels; an epoch has ``steps`` steps, or fewer in a trial."""
-    return config.side(min(step // min(steps, config.limit_steps or steps), config.epochs - 1))
-
-
 def augmentation(config: TrainConfig, out_dtype: torch.dtype) -> torch.nn.Module:
     """What a run does to cropped images: PRIME, AugMix, or only normalization."""
     mean, std = config.statistics
     common: dict[str, Any] = {"mean": mean, "std": std, "out_dtype": out_dtype}
     if config.method == "prime":
-        return PRIME(config.prime(), seed=config.seed, views=config.views, **common)
+        return PRIME(config.prime(0), seed=config.seed, views=config.views, **common)
     if config.method == "augmix":
         return AugMix(config.severity, width=config.width, seed=config.seed, views=config.views, **common)
     return Plain(**common)
@@ -158,12 +153,14 @@ class CifarData:
         self, crops: torch.Tensor, index: torch.Tensor, epoch: torch.Tensor, flip: torch.Tensor | None, step: int
     ) -> Batch:
         """A step's crops, uint8 ``[N, 3, 32, 32]``, resized, augmented and mixed, with their labels."""
-        side = _side_at(self.config, self.steps, step)
+        side = self.config.side(run_epoch := self.config.epoch_at(step, self.steps))
         if side != SIDE:
             crops = resize(crops, [side, side], antialias=True)
         if self._mixing.first and flip is not None:  # each image is mirrored by itself, before it is mixed
             crops, flip = _mirrored(crops, flip), None
         images, labels = self._mixing.before(crops, self._labels[index], step)
+        if self.config.alpha_start != 1:
+            self.augment.config = self.config.prime(run_epoch)
         return self._mixing.after(self.augment(images, index, epoch, flip=flip), labels, step)
 
     def _epoch(self, epoch: int) -> list[torch.Tensor]:
@@ -204,11 +201,11 @@ class FolderData:
         val = opened(config, config.val or config.data, None if config.val else "val")
         self.classes = train.classes or tuple(str(label) for label in range(count_classes(train)))
         extra = [matched(name, part, train) for name, part in zip(("EDSR", "CAE"), extra, strict=False)]
-        self.augment = None if config.augments_files else augmentation(config, out_dtype).to(ranks.device)
+        self.augment: Any = None if config.augments_files else augmentation(config, out_dtype).to(ranks.device)
         self._mixing = Mixing(config, len(self.classes), ranks.rank)
         self._config, self._ranks, self._records = config, ranks, joined([train, *extra])
-        self._side = config.side(0)
-        self._train = _training_loader(config, ranks, self._records, self._side)
+        self._kind = self._kind_of(0)
+        self._train = _training_loader(config, ranks, self._records, 0)
         self._val = _validation_loader(config, ranks, matched("val", val, train))
         self.identity = hashlib.sha256(b"".join(part.identity() for part in (train, *extra))).hexdigest()
         self.steps = len(self._train)
@@ -217,28 +214,35 @@ class FolderData:
     def batches(self, step: int) -> Iterator[Batch]:
         """This process's part of every step from ``step`` on, that of :meth:`restore`, without an end."""
         while True:
-            self._resize(_side_at(self._config, self.steps, step))
+            self._continue_in(self._config.epoch_at(step, self.steps))
             epoch = self._train.epoch
             for images, labels, index in self._train:
                 if self.augment is not None:
                     assert isinstance(images, torch.Tensor)
                     images, labels = self._mixing.before(images, labels, step)
+                    if self._config.alpha_start != 1:
+                        self.augment.config = self._config.prime(self._config.epoch_at(step, self.steps))
                     images = self.augment(images, index, epoch)
                 else:
                     images = (torch.cat(images) if isinstance(images, tuple) else images).to(self._dtype)
                 yield self._mixing.after(images, labels, step)
                 step += 1
-                if _side_at(self._config, self.steps, step) != self._side:
+                if self._kind_of(self._config.epoch_at(step, self.steps)) != self._kind:
                     break
 
-    def _resize(self, side: int) -> None:
-        """Continue with images of this side, pixels, at the same place."""
-        if side == self._side:
+    def _kind_of(self, epoch: int) -> tuple[int, float]:
+        """What of the loader changes with the epoch: its images' side, pixels, and PRIME's alpha if that is in it."""
+        return self._config.side(epoch), self._config.alpha_at(epoch) if self.augment is None else 0.0
+
+    def _continue_in(self, epoch: int) -> None:
+        """Continue with the images of this epoch of the run, at the same place."""
+        if self._kind_of(epoch) == self._kind:
             return
         place = self._train.state_dict()
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize(self._ranks.device)  # the loader's last batches are released with it
-        self._train, self._side = _training_loader(self._config, self._ranks, self._records, side), side
+        self._train = _training_loader(self._config, self._ranks, self._records, epoch)
+        self._kind = self._kind_of(epoch)
         self._train.load_state_dict(place)
 
     def validation(self) -> Iterator[Batch]:
@@ -266,16 +270,16 @@ def _require_dali(recipe: str) -> None:
         ) from error
 
 
-def _training_loader(config: TrainConfig, ranks: Ranks, train: Records, side: int) -> Loader:
-    """This process's training batches; raw pixels if they are augmented later."""
+def _training_loader(config: TrainConfig, ranks: Ranks, train: Records, epoch: int) -> Loader:
+    """This process's training batches as in an epoch of the run; raw pixels if they are augmented later."""
     from .. import dali
 
     augments = config.method == "prime" and config.augments_files
     pipeline = dali.train_pipeline(
         dali.Reader(train, shard_id=ranks.rank, num_shards=ranks.world),
-        dali.Augmentation(config.prime(), views=config.views) if augments else None,
+        dali.Augmentation(config.prime(epoch), views=config.views) if augments else None,
         batch_size=config.batch // ranks.world, seed=config.seed,
-        crop=dali.RandomCrop((side, side), area=(config.crop_area, 1.0)), execution=_execution(config, ranks),
+        crop=dali.RandomCrop(config.side(epoch), area=(config.crop_area, 1.0)), execution=_execution(config, ranks),
         output=_finished(config, ranks) if config.augments_files else _raw(),
     )  # fmt: skip
     return dali.Loader(pipeline, on_error="skip")

@@ -1,4 +1,4 @@
-"""The consistency loss of training with three views of each image."""
+"""The consistency loss of training with several views of each image."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from .. import _arguments
+from .._progress import plural
 
 LEAST = 1e-7  # mean probabilities are clamped to this minimum before the logarithm
 
@@ -13,9 +14,9 @@ LEAST = 1e-7  # mean probabilities are clamped to this minimum before the logari
 def jsd_loss(
     logits: torch.Tensor, labels: torch.Tensor, weight: float = 12.0, label_smoothing: float = 0.0
 ) -> torch.Tensor:
-    """Cross entropy on the clean images plus the Jensen-Shannon divergence of the three views.
+    """Cross entropy on the clean images plus the Jensen-Shannon divergence of the views: three, or two.
 
-    ``CE(clean) + weight * mean over k of KL(p_k || M)``, ``p_k`` the softmax of view ``k``, ``M`` the mean of the three
+    ``CE(clean) + weight * mean over k of KL(p_k || M)``, ``p_k`` the softmax of view ``k``, ``M`` the mean of all these
     softmaxes, clamped to [1e-7, 1] before the logarithm (docs/METHOD.md, "Views and JSD"; Hendrycks et al., "AugMix",
     ICLR 2020, section 3). Both terms are means over the images.
 
@@ -24,7 +25,8 @@ def jsd_loss(
 
     Args:
         logits: ``[3N, C]``, floating: all clean images, then all first augmented views, then all second ones, as
-            ``PRIME(views=3)`` returns them. float16 and bfloat16 are computed in float32.
+            ``PRIME(views=3)`` returns them; or ``[2N, C]`` without the second ones. float16 and
+            bfloat16 are computed in float32.
         labels: int64 ``[N]``, 0 to C - 1; or soft labels of mixed images, floating ``[N, C]``, rows that sum to 1. The
             views of an image are mixed with the same partner and weights, so they share a label.
         weight: Weight of the divergence, finite and >= 0.
@@ -42,16 +44,17 @@ def jsd_loss(
     if not logits.dtype.is_floating_point:
         raise TypeError(f"logits: expected a floating dtype, got {logits.dtype}")
     _check_labels(logits, labels)
-    if logits.dim() != 2 or logits.shape[0] != 3 * labels.shape[0]:
+    count = labels.shape[0]
+    if logits.dim() != 2 or logits.shape[0] not in (2 * count, 3 * count):
         raise ValueError(
-            f"logits: expected [{3 * labels.shape[0]}, C], three views of {labels.shape[0]} images, "
+            f"logits: expected [{3 * count}, C] or [{2 * count}, C], three or two views of {plural(count, 'image')}, "
             f"got {list(logits.shape)}"
         )
     weight = _arguments.amplitude("weight", weight)
     label_smoothing = _arguments.amplitude("label_smoothing", label_smoothing, 1.0)
 
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    log_p = log_softmax(logits.to(dtype), 1).unflatten(0, (3, -1))
+    log_p = log_softmax(logits.to(dtype), 1).unflatten(0, (-1, count))
     p = log_p.exp()
     log_mean = p.mean(0).clamp(LEAST, 1).log()
     # p log p through log_softmax, because the derivative of log p is 0 / 0 if p has underflowed to 0. A class that is

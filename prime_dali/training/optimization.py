@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
+from .._progress import plural
 from ..models.creation import timm
 from .checkpoint import check_alike
 from .config import TrainConfig
@@ -69,7 +70,9 @@ def schedule(optimizer: torch.optim.Optimizer, config: TrainConfig, total: int) 
     """
     if config.schedule == "onecycle":
         if config.warmup * total <= 1:
-            raise ValueError(f"warmup: expected more than one of the run's {total} steps, got {config.warmup}")
+            raise ValueError(
+                f"warmup: expected more than one of the run's {plural(total, 'step')}, got {config.warmup}"
+            )
         return OneCycleLR(
             optimizer, max_lr=[group["lr"] for group in optimizer.param_groups], total_steps=total,
             pct_start=config.warmup, base_momentum=config.momentum[0], max_momentum=config.momentum[1],

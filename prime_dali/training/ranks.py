@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from .. import _devices
 
@@ -29,6 +31,9 @@ class Ranks:
         Raises:
             RuntimeError: ``"cuda"``, but there is no GPU for this process.
         """
+        # Streams that share one of the GPU's queues, of which CUDA makes 8, wait for each other: decoding for a whole
+        # training step. Read when CUDA starts.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
         device = _devices.torch_device(wish, local)
         if device.type == "cuda":
@@ -50,7 +55,48 @@ class Ranks:
         dist.all_reduce(total)
         return [int(v) for v in total.tolist()]
 
+    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Copy the first process's values to all."""
+        if self.world > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
     def stop(self) -> None:
         """Leave the process group."""
         if self.world > 1:
             dist.destroy_process_group()
+
+
+class SharedGradients:
+    """A network's gradients, which one all-reduce averages over all processes.
+
+    They are parts of one tensor. Unlike those of ``DistributedDataParallel`` they can be written by a CUDA graph, and
+    nothing splits the compiled backward pass; the price is that the all-reduce starts when that pass is done.
+
+    Args:
+        network: Its parameters have one dtype and are dense in memory.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self._all = torch.zeros_like(torch.cat([parameter.detach().flatten() for parameter in self._parameters]))
+        counts = [parameter.numel() for parameter in self._parameters]
+        self._parts = [
+            part.as_strided(parameter.size(), parameter.stride())
+            for part, parameter in zip(self._all.split(counts), self._parameters, strict=True)
+        ]
+
+    def gather(self) -> None:
+        """After a backward pass: move the gradients into the tensor. Parameters without one are left so."""
+        pairs = [
+            (part, parameter.grad, parameter)
+            for part, parameter in zip(self._parts, self._parameters, strict=True)
+            if parameter.grad is not None
+        ]
+        torch._foreach_copy_([part for part, _, _ in pairs], [gradient for _, gradient, _ in pairs])
+        for part, _, parameter in pairs:
+            parameter.grad = part
+
+    def average(self) -> None:
+        """Replace each gradient by its mean over the processes."""
+        dist.all_reduce(self._all, dist.ReduceOp.AVG)

@@ -12,16 +12,21 @@ _WARM_UP = 3  # calls before the capture, for compilation and the allocations of
 
 
 class Replayed:
-    """Computes a loss and its gradients by a captured CUDA graph: the host launches one graph instead of 200 kernels.
+    """Computes a loss and its gradients by a captured CUDA graph: the host launches one graph instead of some hundred
+    kernels.
 
-    With small images the GPU would otherwise wait for the host. After the warm-up, batch-norm statistics and the state
-    of the random generator are restored, so a resumed run is bit-identical to an uninterrupted one.
+    The GPU would otherwise wait for the host: with small images, or while DALI's threads launch work too. After the
+    warm-up, batch-norm statistics and the state of the random generator are restored, so a resumed run is bit-identical
+    to an uninterrupted one.
 
     Args:
         gradients: Computes the loss of ``(images, labels)``, replaces the gradients of the network's parameters, and
             returns the loss. It must not synchronize.
         network: The network, whose buffers it changes.
         images, labels: Examples; every later call has the same shapes.
+
+    Raises:
+        RuntimeError: The network does what no CUDA graph can contain, such as waiting for the GPU.
     """
 
     def __init__(self, gradients: Gradients, network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> None:
@@ -37,15 +42,24 @@ class Replayed:
         torch.cuda.current_stream(images.device).wait_stream(stream)
         network.zero_grad()  # so that the captured pass writes gradients instead of adding to them
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # other threads may allocate
-            self._loss = gradients(self._images, self._labels)
+        try:
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # other threads may allocate
+                self._loss = gradients(self._images, self._labels)
+        except RuntimeError as error:
+            if "captur" not in str(error):
+                raise
+            raise RuntimeError(
+                "network: expected one whose training step can be captured as a CUDA graph, got one that waits for the "
+                f"GPU in it ({str(error).splitlines()[0]}); train it with --no-compile"
+            ) from error
         torch.cuda.set_rng_state(random, images.device)
         for buffer, value in zip(network.buffers(), before, strict=True):
             buffer.copy_(value)
 
-    def takes(self, images: torch.Tensor) -> bool:
-        """Whether the images have the shape of the examples."""
-        return images.shape == self._images.shape
+    def takes(self, images: torch.Tensor, labels: torch.Tensor) -> bool:
+        """Whether they have the shapes and dtypes of the examples."""
+        given, own = (images, labels), (self._images, self._labels)
+        return [(t.shape, t.dtype) for t in given] == [(t.shape, t.dtype) for t in own]
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the loss, a new tensor, and writes its gradients to the parameters."""

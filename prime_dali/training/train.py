@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from .. import _arguments, _command, _progress
+from .._progress import plural
 from .config import METHODS, RECIPES, TrainConfig, defaults
 from .ranks import Ranks
 from .trainer import Trainer
@@ -198,4 +199,4 @@ def main(argv: list[str]) -> None:
         print(f"stopped by {why} after step {result.step}, saved; {minutes}; the same command resumes")
         raise SystemExit(_command.INTERRUPTED if result.interrupted else _command.STOPPED)
     right = "" if result.accuracy is None else f", {100 * result.accuracy:.2f} % of the validation images correct"
-    print(f"done: {result.step} steps, {minutes}{right}; {trainer.folder / 'last.pt'}")
+    print(f"done: {plural(result.step, 'step')}, {minutes}{right}; {trainer.folder / 'last.pt'}")

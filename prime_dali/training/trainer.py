@@ -16,7 +16,6 @@ import torch.distributed as dist
 import yaml
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 from .. import _devices, check_pixels
 from .._files import Report, held, replacing
@@ -28,7 +27,7 @@ from .averaging import Average
 from .config import TrainConfig, differences
 from .data import CifarData, FolderData
 from .losses import jsd_loss
-from .ranks import Ranks
+from .ranks import Ranks, SharedGradients
 from .stopping import Stopping
 
 
@@ -95,14 +94,16 @@ class Trainer:
         self._losses: list[torch.Tensor] = []  # since the last log line
         if state is not None:
             self._restore(state)
+        ranks.broadcast(self.network.state_dict().values())
+        self._shared = SharedGradients(self.network) if ranks.world > 1 else None
         self._model, self._loss = self._compiled()
         notice = f"stopping within {config.log_every} steps, then saving; Ctrl-C again stops at once, without saving"
         self._stopping = Stopping(notice if ranks.first else "")
         self._lr = 0.0
         self._from = self.step, self.seconds  # at the start of this process
         self._starting = 0.0  # seconds of its first step, which compiles the network
-        # With small images the host cannot launch kernels as fast as the GPU runs them.
-        self._replays = config.is_cifar and config.compile and ranks.world == 1 and ranks.device.type == "cuda"
+        # The host cannot launch kernels as fast as the GPU runs them: with small images, or while DALI decodes.
+        self._replays = config.compile and ranks.device.type == "cuda"
         self._replayed: replay.Replayed | None = None
         self._log: checkpoint.Log
         self._bar: Any = None
@@ -122,19 +123,16 @@ class Trainer:
         return replace(classifier, classes=classes, mean=mean, std=std, size=config.size, resize=config.resize or None)
 
     def _compiled(self) -> tuple[Any, Any]:
-        config, device = self.config, self.ranks.device
+        config = self.config
 
         def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             if config.jsd:
                 return jsd_loss(logits, labels, config.jsd_weight, config.label_smoothing)
             return cross_entropy(logits.float(), labels, label_smoothing=config.label_smoothing)
 
-        model: Any = self.network
-        if self.ranks.world > 1:
-            model = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device.index])
-        if config.compile:
-            model, loss = torch.compile(model, dynamic=False), torch.compile(loss, dynamic=False)
-        return model, loss
+        if not config.compile:
+            return self.network, loss
+        return torch.compile(self.network, dynamic=False), torch.compile(loss, dynamic=False)
 
     def run(self) -> Result:
         """Train to the end, or until a signal (SIGTERM, SIGUSR1, Ctrl-C: save and stop; Ctrl-C again: stop at once).
@@ -210,31 +208,30 @@ class Trainer:
     def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the loss, and writes its gradients to the parameters: in equal parts, whose gradients are added."""
         parts, losses = self.config.accumulate, []
-        for part, (pixels, classes) in enumerate(optimization.parts(images, labels, self.config.views, parts)):
-            with self._unsynchronized(last=part == parts - 1):
-                with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-                    logits = self._model(pixels)
-                loss = self._loss(logits, classes)
-                (loss / parts if parts > 1 else loss).backward()
+        for pixels, classes in optimization.parts(images, labels, self.config.views, parts):
+            with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+                logits = self._model(pixels)
+            loss = self._loss(logits, classes)
+            (loss / parts if parts > 1 else loss).backward()
             losses.append(loss.detach())
+        if self._shared is not None:
+            self._shared.gather()
         return torch.stack(losses).mean() if parts > 1 else losses[0]
-
-    def _unsynchronized(self, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """On several processes: gradients are averaged over them only after the last part of a batch."""
-        return contextlib.nullcontext() if last or self.ranks.world == 1 else self._model.no_sync()
 
     def train_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step of :meth:`run`, on a batch of ``data.batches()``; returns the loss, a scalar on the device."""
         if self.config.drop_path:  # keyed, so that it differs between processes
             torch.manual_seed(step_seed("network", self.config.seed, self.step, self.ranks.rank))
         if self._replays:
-            if self._replayed is None or not self._replayed.takes(images):
+            if self._replayed is None or not self._replayed.takes(images, labels):
                 self._replayed = None  # its memory first
                 self._replayed = replay.Replayed(self._gradients, self.network, images, labels)
             loss = self._replayed(images, labels)
         else:
             self.optimizer.zero_grad()
             loss = self._gradients(images, labels)
+        if self._shared is not None:
+            self._shared.average()
         if self.config.clip:
             nn.utils.clip_grad_norm_(self._parameters, self.config.clip)
         self.optimizer.step()
@@ -275,9 +272,7 @@ class Trainer:
         """Accuracy on the validation set, with the averaged weights if there are such, and with the first process's
         batch-norm statistics."""
         network = self.network if self._average is None else self._average.network
-        if self.ranks.world > 1:
-            for buffer in network.buffers():
-                dist.broadcast(buffer, 0)
+        self.ranks.broadcast(network.buffers())
         network.eval()
         right, count = torch.zeros((), dtype=torch.int64, device=self.ranks.device), 0
         with torch.inference_mode():

@@ -47,8 +47,9 @@ std::vector<Case> cases() {
     const std::string size = std::to_string(height) + " x " + std::to_string(width);
     all.push_back({size, height, width, 3, every_primitive()});
     Distributions other = every_primitive();
-    other.blend = 0, other.arcsine = 1, other.alpha = 4, other.spatial_cut_max = 40, other.depth = 5;
-    all.push_back({size + ", stronger", height, width, 5, other});
+    other.blend = 0, other.arcsine = 1, other.alpha = 4, other.spatial_cut_max = 40, other.depth = 5,
+    other.wave_strength = 10;
+    all.push_back({size + ", stronger, with waves", height, width, 5, other});
   }
   return all;
 }
@@ -84,7 +85,7 @@ void print_images(const Case& c, const std::vector<int32_t>& plan, int rows, DTy
   args.out = made.data(), args.plan = plan.data(), args.rows = rows, args.images = kImages;
   args.height = c.height, args.width = c.width;
   const Distributions& d = c.distributions;
-  args.shape = {int(d.chains), int(d.depth), c.filter, int(d.spatial_cut_max), int(d.color_band)};
+  args.shape = {int(d.chains), int(d.depth), c.filter, int(d.spatial_cut_max), int(d.color_band), d.wave_strength != 0};
   args.flip = flip;
   for (int channel = 0; channel < 3; ++channel) {
     args.mean[channel] = out == DType::u8 ? 0.f : 0.4f;
@@ -105,7 +106,7 @@ int main() {
     d.height = c.height, d.width = c.width;
     const int64_t index[kImages] = {7919, (int64_t(1) << 33) + 5}, epoch = 3, views[] = {-1, 0, 1};
     const int rows = 3 * kImages;
-    std::vector<int32_t> plan(rows * row_words(int(d.chains), int(d.depth)));
+    std::vector<int32_t> plan(rows * row_words(int(d.chains), int(d.depth), d.wave_strength != 0));
     const SampleArgs args{d, index, &epoch, 0, kImages, 11, views, 3, plan.data()};
     require_success(prime_sample_cpu(&args));
     print_hash(c.name + ", plan", plan);

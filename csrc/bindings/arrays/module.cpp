@@ -41,7 +41,7 @@ class Sample {
     args_.plan = rows.dense<int32_t>("i4", 2);
     check(args_);
     const Row<int32_t> row = args_.row(0);
-    const int64_t count = args_.view_count * args_.images, words = row_words(row.chains, row.depth);
+    const int64_t count = args_.view_count * args_.images, words = row_words(row.chains, row.depth, row.waves);
     require(rows.shape[0] == count && rows.shape[1] == words, "plan: expected ", count, " rows of ", words,
             " words, got ", rows.shape[0], " of ", rows.shape[1]);
   }
@@ -68,7 +68,7 @@ class Sample {
 std::pair<const int32_t*, int64_t> read_plan(const py::object& plan, const PlanShape& shape) {
   const Array array("plan", plan);
   const int32_t* words = array.dense<const int32_t>("i4", 2);
-  const int64_t wanted = row_words(shape.chains, shape.depth);
+  const int64_t wanted = row_words(shape);
   require(array.shape[1] == wanted, "plan: expected rows of ", wanted, " words, got ", array.shape[1]);
   return {words, array.shape[0]};
 }

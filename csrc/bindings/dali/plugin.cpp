@@ -160,37 +160,39 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   // Plans of all frames, one view after another; flips.
   void draw(const Workspace& ws, int images) {
     const bool indexed = this->spec_.HasArgument("index") || this->spec_.HasTensorArgument("index");
-    const auto indices = scalars<int64_t>("index", ws, images), epochs = scalars<int64_t>("epoch", ws, images);
+    auto indices = scalars<int64_t>("index", ws, images);
+    const auto epochs = scalars<int64_t>("epoch", ws, images);
     const auto flips = scalars<int64_t>("flip", ws, images);
     const auto alphas = scalars<float>("alpha", ws, images);
-    const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
+    if (!indexed)
+      for (int i = 0; i < images; ++i) {
+        auto rng = this->GetSampleRNG(i);
+        const uint64_t high = rng.next();
+        indices[i] = static_cast<int64_t>(high << 32 | rng.next());
+      }
+    const int64_t words = row_words(format_.shape);
     plans_.resize(views_.size() * frames_.size() * words), flips_.resize(frames_.size());
     size_t first = 0;
     for (int i = 0; i < images; ++i) {
       size_t end = first;
       while (end < frames_.size() && frames_[end].sample == i) flips_[end++] = flips[i] != 0;
-      int64_t index = indices[i];
-      const int64_t epoch = epochs[i];
-      if (!indexed) {
-        auto rng = this->GetSampleRNG(i);
-        const uint64_t high = rng.next();
-        index = static_cast<int64_t>(high << 32 | rng.next());
-      }
       const float alpha = alphas[i];
       check_range<double>("alpha", alpha, 0, kMaxAmplitude);
       if (first == end) continue;  // a sequence of no frames
       distributions_.height = frames_[first].height, distributions_.width = frames_[first].width;
       for (size_t v = 0; v < views_.size(); ++v) {
         int32_t* plan = plans_.data() + (v * frames_.size() + first) * words;
-        const SampleArgs args{distributions_, &index, &epoch, 0, 1, seed_, &views_[v], 1, plan};
+        const SampleArgs args{distributions_, &indices[i], &epochs[i], 0,           1,         seed_,
+                              &views_[v],     1,           plan,       &indices[0], &epochs[0]};
         require_success(prime_sample_cpu(&args));
-        const Row<int32_t> row{plan, format_.shape.chains, format_.shape.depth};
+        const Row<int32_t> row = row_of(plan, 0, format_.shape);
         for (int c = 0; c < row.chains; ++c)
           for (int j = 0; j < row.depth; ++j) {
             Slot s = row.slot(c, j);
             s.strength *= alpha;
             row.set_slot(c, j, s);
           }
+        row.set_wave_strength(row.wave_strength() * alpha);
         for (size_t other = 1; other < end - first; ++other) std::copy_n(plan, words, plan + other * words);
       }
       first = end;
@@ -237,7 +239,7 @@ void Augment<CPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<CPUBackend>(0);
   auto& pool = ws.GetThreadPool();
   const int frames = static_cast<int>(frames_.size());
-  const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
+  const int64_t words = row_words(format_.shape);
   bad_.assign(frames, {});
   for (size_t v = 0; v < views_.size(); ++v) {
     auto& out = ws.Output<CPUBackend>(v);
@@ -269,7 +271,7 @@ template <>
 void Augment<GPUBackend>::run(Workspace& ws) {
   const auto& in = ws.Input<GPUBackend>(0);
   const int frames = static_cast<int>(frames_.size());
-  const int64_t words = row_words(format_.shape.chains, format_.shape.depth);
+  const int64_t words = row_words(format_.shape);
   if (!bad_on_gpu_) require_success(prime_new_bad_pixels(&bad_on_gpu_));
   BadPixels bad;
   prime_take_bad_pixels(bad_on_gpu_, &bad);
@@ -314,7 +316,8 @@ DALI_SCHEMA(prime__Augment)
     .DocStr(R"(PRIME data augmentation (Modas et al., ECCV 2022): random filters, smooth displacements and color maps,
 mixed convexly, all drawn per image.
 
-The output of an image depends on ``seed``, ``index``, ``epoch`` and ``view`` alone. ``prime_dali.dali.prime(...,
+The output of an image depends on ``seed``, ``index``, ``epoch`` and ``view`` alone, or with ``draws="batch"`` on those
+of the first image of its batch too. ``prime_dali.dali.prime(...,
 mode="native")`` fills in the arguments; called directly, ``distributions`` and ``plan_shape`` come
 from ``prime_dali.dali.arguments(config)``.)")
     .NumInput(1)

@@ -74,8 +74,8 @@ struct Sample {
     args.seed = static_cast<uint64_t>(seed);
     args.views = views.data();
     args.view_count = static_cast<int>(views.size());
-    const int64_t words =
-        row_words(static_cast<int>(args.distributions.chains), static_cast<int>(args.distributions.depth));
+    const Row<int32_t> row = args.row(0);
+    const int64_t words = row_words(row.chains, row.depth, row.waves);
     plan = new_tensor({args.view_count * args.images, words}, {words, 1}, ScalarType::Int, index);
     args.plan = static_cast<int32_t*>(plan.data_ptr());
   }
@@ -106,7 +106,7 @@ struct Apply {
     PRIME_REQUIRE(images.dim() == 4, "images: [N, C, H, W]");
     read_plan_shape(plan_shape, args.shape);
     PRIME_REQUIRE(plan.dim() == 2 && plan.scalar_type() == ScalarType::Int && plan.is_contiguous() &&
-                      plan.size(1) == row_words(args.shape.chains, args.shape.depth),
+                      plan.size(1) == row_words(args.shape),
                   "plan: contiguous int32 [R, words of a row]");
     PRIME_REQUIRE(plan.get_device_index() == images.get_device_index() && plan.is_cpu() == images.is_cpu(),
                   "images and plan on one device");

@@ -33,8 +33,9 @@ static __device__ __noinline__ void store_some(uint2* field, bool wide, int at, 
 }
 
 // Shifts of a patch as they are kept, codes as floats, [row][column][down, right].
+template <int kC>
 __device__ __forceinline__ void read_shifts(float (&shift)[kStrip][2][2], const uint2* field, bool wide,
-                                            const Source& s, Place o) {
+                                            const Source<kC>& s, Place o) {
   const auto pair = [&](int r) { return static_cast<unsigned>(min(o.y + r, s.height - 1) * s.pitch + o.x) / 2; };
   if (wide) {
 #pragma unroll

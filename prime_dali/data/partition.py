@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from .. import _arguments
 from .._files import locked, make_folder, replacing
+from .._progress import plural
 from .._states import Kind
 
 FOLDER = ".shards"
@@ -181,12 +182,12 @@ def check_none_missing(destination: Path, all_shards: Sequence[Shard], jobs: int
         )
     lacking = {shard: sum(job % shard.count == shard.number for job in missing) for shard in all_shards}
     named = [
-        f"{shard} ({count:,} of {len(range(shard.number, jobs, shard.count)):,} jobs not done)"
+        f"{shard} ({count:,} of {plural(len(range(shard.number, jobs, shard.count)), 'job')} not done)"
         for shard, count in lacking.items()
         if count
     ]
     raise ValueError(
-        f"{destination}: expected the work of {len(all_shards)} shards, missing: {', '.join(named)}; "
+        f"{destination}: expected the work of {plural(len(all_shards), 'shard')}, missing: {', '.join(named)}; "
         "run these with --shard, then --join again"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import struct
 import tarfile
 from collections.abc import Sequence
@@ -24,6 +25,11 @@ def write_folder(folder: Path, samples: Sequence[Sample]) -> Path:
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / f"{i:02d}.{suffix}").write_bytes(content)
     return folder
+
+
+def read_folder(folder: Path) -> list[Sample]:
+    """The images of class folders, in order."""
+    return [(file.read_bytes(), file.parent.name, file.suffix[1:].lower()) for file in sorted(folder.glob("*/*"))]
 
 
 def samples(count: int = 11, seed: int = 0) -> list[Sample]:
@@ -57,6 +63,16 @@ def write(
             name = folder / "data" / f"{ {'val': 'validation'}.get(part, part) }-{number:05d}-of-00002.parquet"
             dataset(some, names).to_parquet(name, batch_size=2)
     return folder
+
+
+def to_shards(kind: str, folder: Path) -> None:
+    """Put two shards in the place of a folder's class folders."""
+    samples, aside = read_folder(folder), folder.with_name(f"{folder.name} of {kind}")
+    write(kind, aside, "val", samples, sorted({name for _, name, _ in samples}))
+    shutil.rmtree(folder)
+    inside = {"huggingface": "validation", "parquet": "data"}.get(kind, "")
+    (aside / inside).rename(folder)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_tar(path: Path, samples: Sequence[Sample]) -> None:
@@ -102,7 +118,7 @@ def write_records(path: Path, samples: Sequence[Sample]) -> None:
     """As the ImageNet scripts of TensorFlow write them: names of classes, and labels from 1 on."""
     path.write_bytes(b"".join(
         record(example({
-            "image/class/label": "abc".index(name) + 1, "image/encoded": content, "image/class/synset": name.encode(),
+            "image/class/label": "abc".find(name) + 1, "image/encoded": content, "image/class/synset": name.encode(),
             "image/format": suffix.encode(),
         }))
         for content, name, suffix in samples

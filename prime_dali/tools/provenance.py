@@ -15,7 +15,7 @@ from .._files import naming
 from .._states import TEXT, Kind
 from ..data import jobs
 from ..data.folders import shown
-from ..data.job_shards import Shard
+from ..data.partition import Shard
 from ..data.pictures import sha256
 
 ADVICE = "remove this line, and the run makes its file again"

@@ -1,0 +1,66 @@
+"""The photographs that a benchmark is made from, in class folders or shards, and the names of what is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..data import jobs
+from ..data.folders import classes, find, shown
+from ..data.formats import has_shards, open_records
+from ..data.records import Records
+from ..data.shards import ShardError
+
+
+@dataclass(frozen=True)
+class Photographs:
+    """Photographs in a fixed order; the position of each keys its random draws."""
+
+    records: Records
+    names: tuple[Path, ...]
+    """``CLASS/PHOTO``, relative to the folder; of shards ``CLASS/00000012.JPEG``, with the position, as they do not
+    name photographs in a common way."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def target(self, number: int) -> Path:
+        """``CLASS/PHOTO`` of the JPEG files made from a photograph."""
+        return _target(self.names[number])
+
+
+def _target(name: Path) -> Path:
+    return name if name.suffix.lower() in (".jpg", ".jpeg") else name.with_name(f"{name.name}.JPEG")
+
+
+def open_photographs(source: Path, label: str | None = None) -> Photographs:
+    """List the photographs of class folders, sorted, or of shards, in their order.
+
+    Args:
+        source: A folder with ``CLASS/PHOTO``, or shards, as for :func:`prime_dali.data.formats.open_records`. A class
+            that shards do not name gets its number as name.
+        label: Where shards have the label; None: the usual names.
+
+    Raises:
+        FileNotFoundError: There is neither, or a class folder without photographs.
+        ValueError: Two photographs have the same target; a shard is damaged, or lacks images or labels; ``label`` is
+            given for class folders.
+    """
+    if label is not None or has_shards(source):
+        records = open_records(source, label=label)
+        folders = records.classes or tuple(map(str, range(int(records.labels.max()) + 1)))
+        for name in folders:
+            if name.startswith(".") or "/" in name or "\0" in name or not name:
+                raise ShardError(f"{source}: expected names of classes that can name folders, got {shown(name)!r}")
+        places = enumerate(records.labels.tolist())
+        return Photographs(records, tuple(Path(folders[place], f"{number:08d}.JPEG") for number, place in places))
+    folders = tuple(classes(source)) if source.is_dir() else ()
+    if not folders:
+        raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, or shards, found none")
+    pairs = [(file, place) for place, name in enumerate(folders) for file in find([source / name])]
+    records = Records([str(file) for file, _ in pairs], np.array([place for _, place in pairs], np.int64), folders)
+    names = tuple(file.relative_to(source) for file, _ in pairs)
+    jobs.check_distinct(source, names, _target)
+    return Photographs(records, names)

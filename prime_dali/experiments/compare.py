@@ -1,0 +1,172 @@
+"""``prime-dali analyze compare QUESTION``: choices that the paper leaves open, each against its alternatives.
+
+Each question is a grid of a few runs that differ in one choice, over at least two seeds. Besides the accuracies there
+is a table of differences from the first run of the question, each between runs of one seed, so that what a seed does to
+both drops out; with the standard deviation of these differences over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..evaluation import report
+from ..training.recipes import RECIPES
+from . import grid_plots, grids
+from .grid_file import Reported, Run
+from .grid_tables import BAR, ECE, Row, cell, mean_and_spread, scores
+
+SEEDS = (1, 2)
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A choice that the paper leaves open."""
+
+    summary: str
+    runs: Callable[[str], Mapping[str, Settings]]
+    """Settings by name of the run, from the data set of the recipe; the first one is what the others differ from."""
+    reported: Mapping[str, tuple[Reported, ...]]
+    """Numbers of the paper, by name of the run."""
+
+
+def _fixed(summary: str, runs: Mapping[str, Settings], **reported: Reported) -> Question:
+    known = {name.replace("_", "-"): (numbers,) for name, numbers in reported.items()}
+    return Question(summary, lambda dataset: runs, known)
+
+
+_OFFICIAL = {"mixing": "official"}
+_ALONE, _WITH_JSD = Reported("CIFAR-10", {"corrupted": 89.3}), Reported("CIFAR-10", {"clean": 94.2, "corrupted": 89.8})
+_WAVES = (5, 10, 20)  # 10 is the example of the authors' code
+_ONLY_WAVES: Settings = {"primitives": []}
+_AFTER, _BEFORE = {"mix_order": "after"}, {"mix_order": "before"}
+
+
+def _networks(dataset: str) -> dict[str, Settings]:
+    """Standard training and PRIME of each network that there is for the data set, by the recipe of its kind."""
+    networks: dict[str, Settings] = {"resnet": {"recipe": dataset}}
+    if dataset.startswith("cifar"):
+        networks |= {name: {"recipe": dataset, "network": name} for name in ("wrn_40_2", "resnext29_4x32d")}
+    known = {kind: f"{dataset}-{kind}" for kind in ("vit", "convnext")}
+    networks |= {kind: {"recipe": recipe} for kind, recipe in known.items() if recipe in RECIPES}
+    methods = {"standard": {"method": "standard"}, "prime": {"method": "prime"}}
+    return {f"{network}-{method}": {**own, **chosen} for network, own in networks.items()
+            for method, chosen in methods.items()}  # fmt: skip
+
+
+QUESTIONS: dict[str, Question] = {
+    "draws": _fixed(
+        "draws per image against draws per batch, as in the authors' code",
+        {
+            "image": {"draws": "image"}, "batch": {"draws": "batch"},
+            "image-official": {"draws": "image", **_OFFICIAL}, "batch-official": {"draws": "batch", **_OFFICIAL},
+        },
+        batch_official=_ALONE,
+    ),
+    "strengths": _fixed(
+        "uniform against arcsine-distributed strengths of displacements",
+        {
+            "uniform": {}, "arcsine": {"spatial_distribution": "arcsine"},
+            "uniform-official": {"spatial_distribution": "uniform", **_OFFICIAL},
+            "arcsine-official": _OFFICIAL,
+        },
+    ),
+    "mixing": _fixed(
+        "the paper's mixing against that of the authors' code, without and with the Jensen-Shannon loss",
+        {
+            "paper": {"mixing": "paper"}, "official": _OFFICIAL,
+            "paper-jsd": {"mixing": "paper", "jsd": True}, "official-jsd": {"jsd": True, **_OFFICIAL},
+        },
+        paper=_ALONE, paper_jsd=_WITH_JSD,
+    ),
+    "mix-order": _fixed(
+        "PRIME before or after mixup and CutMix",
+        {
+            "neither": {}, "mixup-after": {"mixup": 0.2, **_AFTER}, "mixup-before": {"mixup": 0.2, **_BEFORE},
+            "cutmix-after": {"cutmix": 1.0, **_AFTER}, "cutmix-before": {"cutmix": 1.0, **_BEFORE},
+        },
+    ),
+    "views": _fixed(
+        "the Jensen-Shannon loss of two views, the clean image and one, against three, and none",
+        {"three": {"jsd": True, "jsd_views": 3}, "two": {"jsd": True, "jsd_views": 2}, "one": {"jsd": False}},
+        three=_WITH_JSD, one=_ALONE,
+    ),
+    "networks": Question("what PRIME gives networks of other kinds", _networks, {}),
+    "schedule": _fixed(
+        "an alpha that rises from 0 to 1 or falls from 2 to 1 over the epochs, and the constant ones of the same means",
+        {
+            "constant": {}, "rising": {"alpha_start": 0.0}, "constant-0.5": {"alpha": 0.5},
+            "falling": {"alpha_start": 2.0}, "constant-1.5": {"alpha": 1.5},
+        },
+    ),
+    "waves": _fixed(
+        "planar waves (Fourier-basis augmentation), by their mean strength, after PRIME and alone",
+        {
+            "prime": {}, **{f"prime-waves-{s}": {"wave_strength": float(s)} for s in _WAVES},
+            "standard": _ONLY_WAVES, **{f"waves-{s}": {"wave_strength": float(s), **_ONLY_WAVES} for s in _WAVES},
+        },
+        prime=_ALONE,
+    ),
+}  # fmt: skip
+"""By name. What is not in a run's settings is that of the recipe, without the Jensen-Shannon loss; ``--set`` changes
+it for all runs of a question. mixup 0.2 is what its authors use on ImageNet, CutMix 1 what its authors use on CIFAR."""
+
+
+def analysis(name: str) -> grids.Analysis:
+    """The grid of a question, whose files are called after it."""
+    question = QUESTIONS[name]
+
+    def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
+        dataset = str(base.get("recipe", "cifar10")).partition("-")[0]
+        runs = question.runs(dataset)
+        return [Run(run, settings, question.reported.get(run, ())) for run, settings in runs.items()]
+
+    def notes(rows: Sequence[Row]) -> list[str]:
+        return [question.summary]
+
+    return grids.Analysis(name, {}, {"jsd": False}, build, notes, grid_plots.draw, differences, SEEDS)
+
+
+def differences(rows: Sequence[Row]) -> list[str]:
+    """A table of how much the runs differ from the first one, over the seeds that both have; none without such."""
+    first, *others = (row for row in rows if row.measured)
+    known = _by_seed(first)
+    names = [name for name in ("clean", "corrupted", BAR, ECE) if any(name in numbers for numbers in known.values())]
+    cells = []
+    for row in others:
+        own = _by_seed(row)
+        pairs = [(own[seed], known[seed]) for seed in sorted(own.keys() & known.keys())]
+        columns = [name for name in names if all(name in numbers for pair in pairs for numbers in pair)]
+        if pairs:
+            found = [{name: numbers[name] - base[name] for name in columns} for numbers, base in pairs]
+            mean, spread = mean_and_spread(found)
+            signed = [
+                f"{'+' if mean[n] > 0 else ''}{cell(mean[n], 2, spread.get(n))}" if n in mean else "-" for n in names
+            ]
+            cells.append([row.run, *signed, str(len(pairs))])
+        else:
+            cells.append([row.run, *["-"] * len(names), "0"])
+    if not known or not others:
+        return []
+    title = f"## Difference from {first.run}, percentage points, over runs of the same seed"
+    return [title, "", report.table(["run", *names, "seeds"], cells), ""]
+
+
+def _by_seed(row: Row) -> dict[int, dict[str, float]]:
+    return {content["settings"]["seed"]: scores(content["results"]) for content in row.finished}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    about = "; ".join(f"{name}: {question.summary}" for name, question in QUESTIONS.items())
+    parser.add_argument("question", choices=tuple(QUESTIONS), metavar="QUESTION", help=about)
+    grids.add_arguments(parser, analysis(next(iter(QUESTIONS))))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the grid; errors as :func:`grids.run`."""
+    grids.run(analysis(options.question), options)

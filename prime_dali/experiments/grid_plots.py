@@ -1,0 +1,44 @@
+"""The plot that several grids have: accuracies by run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .. import _plots
+from ..evaluation import reported
+from .grid_tables import BAR, Row
+
+
+def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = None) -> None:
+    """Plot accuracies by run, with error bars over seeds and open markers for reported numbers.
+
+    Args:
+        rows: Of a grid.
+        path: PNG.
+        titles: What runs are called in the plot, by name; others by their names. A run that is not finished is called
+            so.
+    """
+    titles = titles or {}
+    state = {row.run: row.state for row in rows if row.measured}
+
+    def title(run: str) -> str:
+        name = titles.get(run, run)
+        return name if state.get(run, "finished") == "finished" else f"{name} ({state[run]})"
+
+    panels = {"clean": "clean", "corrupted": "corruptions", BAR: "C-bar"}
+    panels = {column: what for column, what in panels.items() if any(column in row.scores for row in rows)}
+    names = [title(run) for run in dict.fromkeys(row.run for row in rows)]
+    with _plots.plot(path, 1.6 + 0.38 * len(names)) as figure:
+        axes_of = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (column, what) in zip(axes_of, panels.items(), strict=True):
+            known = [(title(row.run), row) for row in rows if column in row.scores]
+            measured = {name: row.scores[column] for name, row in known if row.measured}
+            spread = {name: row.spread[column] for name, row in known if row.measured and column in row.spread}
+            theirs = {name: row.scores[column] for name, row in known if not row.measured}
+            series = [_plots.Series("measured (bars: standard deviation over seeds)", measured, spread),
+                      _plots.Series(f"reported, {reported.SOURCE}", theirs, reported=True)]  # fmt: skip
+            _plots.dots(axes, names, series if theirs else series[:1], ".2f")
+            axes.set(title=what, xlabel="accuracy, %")
+        figure.suptitle(rows[0].dataset)
+        _plots.legend(figure, axes_of[0])

@@ -1,0 +1,71 @@
+"""``prime-dali analyze compare``: the grids of open questions, their tables and plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gridding
+import numpy as np
+import pytest
+from gridding import options, table
+from PIL import Image
+from test_grid_tables import finished
+
+from prime_dali.experiments import compare, grid_file, grids
+
+one_thread = gridding.one_thread
+WORDS = ["--set", "data=/d", "--evaluate", "cifar-c=/c"]
+
+
+def grid_of(question: str, folder: Path, *more: object) -> grid_file.Grid:
+    parsed = options(compare, question, "--out", folder, *WORDS, *more)
+    return grids.read_grid(compare.analysis(question), parsed, {})
+
+
+@pytest.mark.parametrize("question", compare.QUESTIONS)
+def test_questions(question: str, tmp_path: Path) -> None:
+    """Every run is one of training, all differ, and the first is the default where there is one."""
+    grid = grid_of(question, tmp_path)
+    grid_file.check(grid, [])
+    configs = [grid.config(run) for run in grid.runs]
+    assert {config.seed for config in configs} == {1, 2}
+    lasting = [{**config.plain(), "out": "", "seed": 0} for config in configs]
+    assert sum(one == lasting[0] for one in lasting) == 2  # the seeds
+    assert len({str(one) for one in lasting}) == len(lasting) / 2
+    assert set(compare.QUESTIONS[question].reported) <= {run.of for run in grid.runs}
+    if question == "networks":
+        assert [c.network for c in configs[:10:2]][1:3] == ["wrn_40_2", "resnext29_4x32d"]
+        assert len(grid_of(question, tmp_path, "--set", "recipe=tinyimagenet").runs) == 12
+        assert len(grid_of(question, tmp_path, "--set", "recipe=in100").runs) == 4
+    else:
+        assert not configs[-1].jsd or question == "mixing"
+
+
+def test_differences_are_those_of_one_seed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """By hand, with a run missing, which is named; and the plot."""
+    grid = grid_of("draws", tmp_path)
+    corrupted = {"image,seed=1": 0.5, "batch,seed=1": 0.51, "batch-official,seed=1": 0.6, "image,seed=2": 0.7, "batch,seed=2": 0.73,
+                 "image-official,seed=2": 0.6, "batch-official,seed=2": 0.7}  # fmt: skip
+    for run in grid.runs:
+        if run.name in corrupted:
+            finished(grid, run, corrupted[run.name])
+    parsed = options(compare, "draws", "--out", tmp_path, "--collect", *WORDS)
+    compare.run(parsed)
+    said = capsys.readouterr().out
+    assert "8 runs, 7 finished" in said
+    assert "PARTIAL: 1 runs are missing: image-official,seed=1" in said
+    assert "| image-official, 1 of 2 seeds finished " in said
+    below = said.partition("## Difference from image")[2]
+    rows = {line.split()[1]: line for line in below.splitlines() if line.startswith("| ")}
+    assert f"+2.00 ± {2**0.5:.2f}" in rows["batch"]
+    assert "-10.00" in rows["image-official"]
+    assert rows["image-official"].rstrip(" |").endswith(" 1")
+    assert f"+5.00 ± {50**0.5:.2f}" in rows["batch-official"]
+    assert table(tmp_path, "draws")["batch-official reported"]["corrupted"] == "89.3"
+    with Image.open(tmp_path / "draws.png") as picture:
+        assert np.asarray(picture).std() > 10
+
+
+def test_one_seed_compares_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"seeds: expected two or more for views, .* got \[3\]"):
+        grid_of("views", tmp_path, "--seeds", 3)
