@@ -36,7 +36,7 @@ def avx512() -> Iterator[None]:
 @pytest.mark.parametrize("size", [(8, 8), (61, 40), (32, 130), (224, 224)])
 def test_both_make_the_same_bits(avx512: None, size: tuple[int, int]) -> None:
     config = prime_dali.preset("imagenet").replace(
-        primitives=("spectral", "spatial", "color", "noise"), noise_std=0.1, width=4, depth=4
+        primitives=("spectral", "spatial", "color", "noise"), noise_std=0.1, width=4, depth=4, wave_strength=1.0
     )
     plan = prime_dali.sample(config, torch.arange(6), size=size, seed=11)
     for dtype in (torch.uint8, torch.float16, torch.float32):
