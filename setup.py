@@ -2,7 +2,8 @@
 
 PRIME_DALI_CUDA=auto|1|0     auto (default): with CUDA where a compiler is found, GPU or not; 1: fail without; 0: never
 PRIME_DALI_CUDA_ARCHS=80;90  compute capabilities (default: all that compiler and package know), and PTX of the newest
-PRIME_DALI_MARCH=x86-64-v3   instruction set of the CPU back end (default on x86-64: AVX2, FMA, F16C)
+PRIME_DALI_MARCH=x86-64-v3   instruction set of the CPU back end (default on x86-64: AVX2, FMA, F16C, and once more for
+                             AVX-512, which is used where the processor has it)
 PRIME_DALI_SANITIZE=1        with the address and undefined-behavior sanitizers of the C++ compiler (make fuzz)
 PRIME_DALI_NAME_VARIANT=1    the version says what was built, 0.1.0+cpu or 0.1.0+cu13: that of wheels (make wheel)
 CUDA_HOME                    CUDA toolkit (default: that of the nvcc on PATH)
@@ -29,6 +30,7 @@ ROOT = Path(__file__).parent.resolve()
 CSRC = ROOT / "csrc"
 CORE = "libprime_dali"
 BINDINGS = {"_arrays": "arrays/module.cpp", "_torch": "torch/ops.cpp", "_torch_cuda": "torch/ops_cuda.cpp"}
+ONCE = ("choose", "sample", "supported")  # of csrc/cpu: what does not work on pixels, and is compiled once
 TORCH_TARGET = "0x020A000000000000"  # LibTorch's stable ABI as of 2.10
 toolkit = SimpleNamespace(**runpy.run_path(str(ROOT / "prime_dali/_toolkit.py")))  # the package has not been built yet
 
@@ -114,10 +116,10 @@ def write_rules(ninja) -> None:
         ninja.rule("cu", cu, description="CUDA $in", **made)
 
 
-def compiled(ninja, source: str, flags: str) -> str:
+def compiled(ninja, source: str, flags: str, variant: str = "") -> str:
     """The object of a file of csrc/."""
     path = CSRC / source
-    target = f"{path.parent.name}/{path.stem}.o"
+    target = f"{path.parent.name}{variant}/{path.stem}.o"
     ninja.build(target, path.suffix[1:], str(path), variables={"flags": flags})
     return target
 
@@ -125,11 +127,13 @@ def compiled(ninja, source: str, flags: str) -> str:
 def write_core(ninja, target: str) -> None:
     x86 = platform.machine() in ("x86_64", "AMD64")
     march = os.environ.get("PRIME_DALI_MARCH", "x86-64-v3" if x86 else "")
+    wide = x86 and "PRIME_DALI_MARCH" not in os.environ
     # No contraction but the explicit one: see csrc/core/math.h.
-    cpu = f"-ffp-contract=off -fno-math-errno -fno-trapping-math {f'-march={march}' if march else ''}"
-    # These two run before it is known that the others can. They come first: of an inline function that several files
-    # have, the linker takes the first.
-    sources = {"cpu/supported.cpp": "", "interface.cpp": ""}
+    exact = "-ffp-contract=off -fno-math-errno -fno-trapping-math"
+    cpu = f"{exact} {f'-march={march}' if march else ''}"
+    # These run before it is known that the others can. They come first: of an inline function that several files have,
+    # the linker takes the first.
+    sources = {"cpu/supported.cpp": "", "cpu/choose.cpp": "-DPRIME_AVX512" if wide else "", "interface.cpp": ""}
     sources = sources | dict.fromkeys(files("cpu/*.cpp"), cpu) | sources
     link = f"-Wl,-soname,{CORE}.so -Wl,--version-script={CSRC / 'exported.map'} -pthread"
     if CUDA:
@@ -141,6 +145,12 @@ def write_core(ninja, target: str) -> None:
     else:
         sources["without_cuda.cpp"] = ""
     objects = [compiled(ninja, source, flags) for source, flags in sources.items()]
+    if wide:  # last, so that of their inline functions the linker takes only what nobody else has
+        # GCC 12 takes what its own AVX-512 headers leave undefined for a mistake.
+        avx512 = f"{exact} -march=x86-64-v4 -mprefer-vector-width=512 -Wno-maybe-uninitialized"
+        avx512 += " -DPRIME_INSTRUCTIONS=avx512"
+        pixels = [source for source in files("cpu/*.cpp") if Path(source).stem not in ONCE]
+        objects += [compiled(ninja, source, avx512, "-avx512") for source in pixels]
     ninja.build(target, "link", objects, variables={"flags": link})
 
 

@@ -26,6 +26,7 @@ import torchvision
 from torchvision.transforms import Normalize
 
 import prime_dali
+from prime_dali import _arrays
 from prime_dali._files import replacing
 from prime_dali.data.statistics import IMAGENET_STATISTICS
 from prime_dali.experiments import official
@@ -151,6 +152,8 @@ def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
         driver = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0]
         facts["gpu"] = f"{torch.cuda.get_device_name()}, driver {driver}"
     facts["threads"] = f"{torch.get_num_threads()}, load average before {os.getloadavg()[0]:.1f}"
+    if options.device == "cpu":
+        facts["instructions"] = _arrays.instructions()
     facts["versions"] = (
         f"Python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda or 'none'}, "
         f"torchvision {torchvision.__version__}, prime_dali {prime_dali.__version__}"

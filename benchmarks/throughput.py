@@ -30,6 +30,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +60,21 @@ from common import (
 from profiling import kernel_table, profile
 
 import prime_dali
+from prime_dali import _arrays
 
 SIZES = {"imagenet": 224, "cifar": 32}  # pixels a side
 PEERS = (*peers.PEERS, "official")
 DTYPES = ("uint8", "uint16", "float16", "bfloat16", "float32")
 NOTES = {
     "prime": "prime_dali.PRIME: samples, augments, normalizes; float32 (CPU) or float16 (CUDA) out",
+    "prime-baseline": "prime, by the CPU back end as compiled for every processor, where prime uses AVX-512",
     "prime-graph": "prime, replayed from a CUDA graph, which holds its memory from the capture on, so nothing grows",
     "copy": "a device copy that moves as many bytes as reading the images once and writing float16 once",
     **{name: peer.note for name, peer in peers.PEERS.items()},
     "official": "the authors' code and configuration: samples, augments, normalizes; float32 in [0, 1] in, float32 out",
 }
 DRAWS = {  # what one draw serves
-    **dict.fromkeys(("prime", "prime-graph"), peers.IMAGE),
+    **dict.fromkeys(("prime", "prime-baseline", "prime-graph"), peers.IMAGE),
     **{name: peer.draws for name, peer in peers.PEERS.items()},
     "official": "operations per image, strengths per batch",
 }
@@ -135,6 +138,10 @@ def candidates(
     index = torch.arange(len(images), device=images.device)
     epochs = iter(range(2**32))  # a new epoch each call, so that no two calls draw the same
     yield "prime", lambda: module(images, index, next(epochs))
+    chosen = _arrays.instructions()
+    if not images.is_cuda and chosen != "baseline":
+        again = partial(with_instructions, "baseline", lambda: module(images, index, next(epochs)), chosen)
+        yield "prime-baseline", again
     if options.graph:
         yield "prime-graph", captured(module, images, index)
     if images.is_cuda:
@@ -149,6 +156,15 @@ def candidates(
     if official is not None:
         floats = images.float() / 255  # not timed: their data loader hands over float32
         yield "official", lambda: official(floats)
+
+
+def with_instructions(name: str, call: Call, afterwards: str) -> Any:
+    """What a call gives by that compilation of the CPU back end."""
+    _arrays.use_instructions(name)
+    try:
+        return call()
+    finally:
+        _arrays.use_instructions(afterwards)
 
 
 def started(peer: peers.Peer, images: torch.Tensor) -> Call:
@@ -312,6 +328,8 @@ def run(options: argparse.Namespace, official: torch.nn.Module | None) -> dict[s
     """Measure every size with every batch and number of channels; print, and write, what came out."""
     facts = circumstances(options, options.preset)
     shown = {"prime", *options.peers, *(["copy"] if options.device == "cuda" else [])}
+    if options.device == "cpu" and _arrays.instructions() != "baseline":
+        shown.add("prime-baseline")
     print_head(facts, NOTES, shown | {"prime-graph"} if options.graph else shown)
     for why in dict.fromkeys(options.missing.values()):
         print(f"not measured: {', '.join(n for n, w in options.missing.items() if w == why)}: {why}", flush=True)

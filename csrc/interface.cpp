@@ -73,6 +73,14 @@ const char* prime_missing_instructions() noexcept {
   return missing.c_str();
 }
 
+int prime_instructions(const char** name) noexcept {
+  return status_of([&] { *name = instructions(); });
+}
+
+int prime_use_instructions(const char* name) noexcept {
+  return status_of([&] { use_instructions(name); });
+}
+
 const char* prime_message() noexcept { return message.c_str(); }
 
 int prime_sample_cpu(const SampleArgs* args) noexcept {

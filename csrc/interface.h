@@ -42,6 +42,9 @@ PRIME_EXPORT const char* prime_plan_shape_field(int number) noexcept;
 // Instruction sets that the core was compiled for and this processor lacks, with commas. Unless that is empty, no
 // function below may be called.
 PRIME_EXPORT const char* prime_missing_instructions() noexcept;
+// Which compilation of the CPU back end works on pixels (csrc/cpu/cpu.h): its name; choose it by name.
+PRIME_EXPORT int prime_instructions(const char** name) noexcept;
+PRIME_EXPORT int prime_use_instructions(const char* name) noexcept;
 
 // ---- calls; all pointers without a comment are host memory ----
 

@@ -135,7 +135,10 @@ def _cpu() -> Finding:
     if missing := _arrays.missing_instructions():
         return Finding("CPU back end", False, f"{detail}, but this processor lacks {missing}",
                        "build with PRIME_DALI_MARCH=native")  # fmt: skip
-    return Finding("CPU back end", True, detail)
+    try:
+        return Finding("CPU back end", True, f"{detail}, instructions {_arrays.instructions()}")
+    except ValueError as error:
+        return Finding("CPU back end", False, str(error), "unset PRIME_DALI_INSTRUCTIONS")
 
 
 def _cuda_build() -> Finding:

@@ -183,7 +183,7 @@ void on_threads(int64_t threads, F work) {
 
 }  // namespace
 
-BadPixels apply_cpu(const ApplyArgs& args, int threads) {
+BadPixels PRIME_INSTRUCTIONS::apply_images(const ApplyArgs& args, int threads) {
   check(args);
   check_rows(args.plan, args.rows, args.shape);
   const SineTable rows(modes(args.shape.max_cut, args.height), args.height);

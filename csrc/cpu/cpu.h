@@ -7,19 +7,38 @@
 
 #include "../core/image.h"
 
+// What works on pixels is compiled once for every processor that the package runs on, and on x86-64 once more for
+// AVX-512 (setup.py). Types, and functions that take none of these, are in a namespace of this name, so that the linker
+// takes no function of one for the other's. choose.cpp chooses at run time.
+#ifndef PRIME_INSTRUCTIONS
+#define PRIME_INSTRUCTIONS baseline
+#endif
+
 namespace prime {
 
 // The instruction sets that the back end was compiled for (by default on x86-64 those of x86-64-v3: AVX2, FMA, F16C,
 // ...) and this processor lacks, with commas. Nothing else here may be called unless that is empty.
 std::string missing_instructions();
-extern const char* const kCompiledFor[];  // ends with null
 
 void sample_cpu(const SampleArgs& args);
 
 // What of the input is no pixel: then the output is not to be used.
 BadPixels apply_cpu(const ApplyArgs& args, int threads);
 
+// Which compilation apply_cpu runs, "baseline" or "avx512": both make the same bits. That is the one that was asked for
+// last, or else the one that PRIME_DALI_INSTRUCTIONS names, or else the best that this processor has.
+const char* instructions();
+void use_instructions(const char* name);
+
 // ---- between the files of this folder ----
+
+std::string lacking(const char* const* names);  // those that this processor lacks, with commas
+
+inline namespace PRIME_INSTRUCTIONS {
+
+extern const char* const kCompiledFor[];  // instruction sets; ends with null
+
+BadPixels apply_images(const ApplyArgs& args, int threads);
 
 // sin(pi mode k / (side - 1)) for mode = 1 .. modes and k = 0 .. side - 1, rows `pitch` apart and zero-filled.
 struct SineTable {
@@ -59,6 +78,8 @@ struct SlotRun {
   int chain, j;                              // where in the row the slot is
   std::unique_ptr<SpatialScratch>& scratch;  // made when the first spatial slot comes
 };
+
+}  // namespace PRIME_INSTRUCTIONS
 
 // Values of dst are in [0, 1] but for NaN.
 void run_slot(Spectral, const SlotRun& run);

@@ -3,7 +3,7 @@
 
 namespace prime {
 
-const char* const kCompiledFor[] = {
+const char* const PRIME_INSTRUCTIONS::kCompiledFor[] = {
 #ifdef __SSE4_2__
     "SSE4.2",
 #endif
@@ -36,6 +36,9 @@ const char* const kCompiledFor[] = {
 #endif
 #ifdef __AVX512BW__
     "AVX512BW",
+#endif
+#ifdef __AVX512CD__
+    "AVX512CD",
 #endif
 #ifdef __AVX512DQ__
     "AVX512DQ",

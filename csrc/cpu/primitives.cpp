@@ -6,9 +6,10 @@
 
 namespace prime {
 
-void normal_run(float* out, int n, Key key, uint32_t base, int chain, int slot, Purpose purpose, int channel) {
+void PRIME_INSTRUCTIONS::normal_run(float* out, int n, Key key, uint32_t base, int chain, int slot, Purpose purpose,
+                                    int channel) {
   const int blocks = run_blocks(n);
-  const UintLanes ramp(uint8{0, 1, 2, 3, 4, 5, 6, 7});
+  const UintLanes ramp = UintLanes::ramp();
   for (int q = 0; q < blocks; q += kLanes) {
     const auto z = normals(key.block(ramp + UintLanes(base + q), chain, slot, purpose, channel));
     const int count = blocks - q < kLanes ? blocks - q : kLanes;
@@ -53,8 +54,12 @@ void run_slot(Color, const SlotRun& run) {
     const float* in = src + channel * g.plane();
     float* out = dst + channel * g.plane();
     int64_t p = 0;
-    for (; p + kLanes <= g.plane(); p += kLanes)
-      color_map(Lanes::load(in + p), b.data(), s.first, count).store(out + p);
+    for (; p + 2 * kLanes <= g.plane(); p += 2 * kLanes) {
+      const Two<Lanes> pixels(Lanes::load(in + p), Lanes::load(in + p + kLanes));
+      const Two<Lanes> mapped = color_map(pixels, b.data(), s.first, count);
+      mapped.a.store(out + p);
+      mapped.b.store(out + p + kLanes);
+    }
     for (; p < g.plane(); ++p) out[p] = color_map(in[p], b.data(), s.first, count);
   }
 }

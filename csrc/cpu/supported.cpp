@@ -1,4 +1,4 @@
-// Whether the rest of this folder can run here. Compiled for any processor of the architecture (setup.py), because it
+// Which instruction sets this processor has. Compiled for any processor of the architecture (setup.py), because it
 // runs before that is known.
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -29,6 +29,7 @@ bool has(const std::string& name) {
   if (name == "MOVBE") return bit(1, 2, 22);
   if (name == "AVX512F") return __builtin_cpu_supports("avx512f");
   if (name == "AVX512BW") return __builtin_cpu_supports("avx512bw");
+  if (name == "AVX512CD") return __builtin_cpu_supports("avx512cd");
   if (name == "AVX512DQ") return __builtin_cpu_supports("avx512dq");
   if (name == "AVX512VL") return __builtin_cpu_supports("avx512vl");
   return false;
@@ -39,11 +40,13 @@ bool has(const std::string&) { return true; }  // what the architecture has at l
 
 }  // namespace
 
-std::string missing_instructions() {
+std::string lacking(const char* const* names) {
   std::string missing;
-  for (const char* const* name = kCompiledFor; *name; ++name)
-    if (!has(*name)) missing += (missing.empty() ? "" : ", ") + std::string(*name);
+  for (; *names; ++names)
+    if (!has(*names)) missing += (missing.empty() ? "" : ", ") + std::string(*names);
   return missing;
 }
+
+std::string missing_instructions() { return lacking(kCompiledFor); }
 
 }  // namespace prime

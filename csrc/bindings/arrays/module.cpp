@@ -167,6 +167,14 @@ PYBIND11_MODULE(_arrays, m) {
   m.attr("distributions_fields") = names(&prime_distributions_field);
   m.attr("plan_shape_fields") = names(&prime_plan_shape_field);
   m.def("missing_instructions", &prime_missing_instructions);
+  m.def("instructions", [] {  // which compilation of the CPU back end works on pixels
+    const char* name = nullptr;
+    require_success(prime_instructions(&name));
+    return name;
+  });
+  m.def(
+      "use_instructions", [](const std::string& name) { require_success(prime_use_instructions(name.c_str())); },
+      "name"_a);
   m.def("philox", [](std::vector<uint32_t> counter, std::vector<uint32_t> key) {
     const Block<uint32_t> b =
         philox<uint32_t>({counter.at(0), counter.at(1), counter.at(2), counter.at(3)}, key.at(0), key.at(1));
