@@ -201,7 +201,8 @@ def _distances(work: _Work, options: argparse.Namespace) -> tuple[NDArray[np.flo
     print(
         facts({
             "data": options.photos or " ".join(options.cifar), "images": f"{len(numbers):,}, "
-            f"{plural(options.samples, 'sample')} of each by {', '.join(work.methods)}", "corrupted": work.settings["corrupted"],
+            f"{plural(options.samples, 'sample')} of each by {', '.join(work.methods)}",
+            "corrupted": work.settings["corrupted"],
             "network": f"{work.network.classifier.name}, {work.network.layer}",
             "device": f"{_devices.name(work.network.device)}, {options.workers} workers", "out": options.out,
         }), file=sys.stderr, flush=True,
