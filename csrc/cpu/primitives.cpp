@@ -76,7 +76,7 @@ void run_slot(Noise, const SlotRun& run) {
 }
 
 void add_waves(float* image, const Geometry& g, Key key, float strength) {
-  const Lanes ramp(float8{0, 1, 2, 3, 4, 5, 6, 7});
+  const Lanes ramp = to_float(as_int(UintLanes::ramp()));
   for (int channel = 0; channel < g.channels; ++channel) {
     const Wave wave = draw_wave(key, channel, strength, g.height, g.width);
     for (int y = 0; y < g.height; ++y) {
