@@ -53,7 +53,7 @@ def test_differences_are_those_of_one_seed(tmp_path: Path, capsys: pytest.Captur
     compare.run(parsed)
     said = capsys.readouterr().out
     assert "8 runs, 7 finished" in said
-    assert "PARTIAL: 1 runs are missing: image-official,seed=1" in said
+    assert "PARTIAL: 1 run is missing: image-official,seed=1" in said
     assert "| image-official, 1 of 2 seeds finished " in said
     below = said.partition("## Difference from image")[2]
     rows = {line.split()[1]: line for line in below.splitlines() if line.startswith("| ")}

@@ -54,7 +54,7 @@ def test_cost(cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     said = capsys.readouterr()
     assert "| prime " in said.out
     assert f"data     cifar10 in {cifar}\nimages   32 x 32, batches of " in said.err
-    assert "\nmethods  standard, prime, augmix+jsd; 2 rounds of 1 steps, after 1 steps to warm up\n" in said.err
+    assert "\nmethods  standard, prime, augmix+jsd; 2 rounds of 1 step, after 1 step to warm up\n" in said.err
     content = json.loads((tmp_path / "out" / "cost.json").read_text())
     assert [row["method"] for row in content["methods"]] == methods[1:]
     assert all(

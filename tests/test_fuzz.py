@@ -70,7 +70,7 @@ def check_interfaces(call: Call) -> None:
     assert ((plain >= -1e-5) & (plain <= 1 + 1e-5)).all()
     clean = call.images.astype(np.float32) / np.float32(LARGEST.get(call.images.dtype, 1))
     for i, view in enumerate(call.view if isinstance(call.view, tuple) else (call.view,)):
-        if view == "clean" or call.config.alpha == 0 or not call.config.primitives:
+        if view == "clean" or call.config.alpha == 0 or not (call.config.primitives or call.config.wave_strength):
             assert np.array_equal(plain[i * batch : (i + 1) * batch], clean)
     dtype = call.images.dtype if options["out_dtype"] is None else np.dtype(options["out_dtype"])
     expected = formatted(plain, batch, options, dtype)

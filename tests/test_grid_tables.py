@@ -120,7 +120,7 @@ def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureF
     grids.run(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
     said = capsys.readouterr().out
     assert "6 runs, 5 finished" in said
-    assert "PARTIAL: 1 runs are missing: prime+jsd,seed=3" in said
+    assert "PARTIAL: 1 run is missing: prime+jsd,seed=3" in said
     assert "seeds 1 2 3" in said
     assert "training images: the published ones" in said
     assert "while up to 2 runs shared the device" in said

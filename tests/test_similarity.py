@@ -224,7 +224,7 @@ def test_similarity(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) 
     holes[2] = 0.5
     np.savez(folder / "distances.npz", distances=holes, settings=settings)
     assert analyze(files, "similarity", folder, "--images", "3") == 0
-    assert "1 images, 17 inputs" in capsys.readouterr().out
+    assert "1 image, 17 inputs" in capsys.readouterr().out
     again = np.load(folder / "distances.npz")["distances"]
     np.testing.assert_array_equal(again[:2], distances[:2])
     assert (again[2] == 0.5).all()

@@ -173,8 +173,8 @@ __device__ __forceinline__ void write_pixels(const Mix<kC>& mix, const OutputIma
   __syncthreads();
 #pragma unroll 1
   for (int at = threadIdx.x; at < kC * kThreads; at += kThreads) {
-    const int thread = at / kC, first = at % kC * 2,
-              second = first + 1;  // of 2 kC values; flipped, the right pixel leads
+    // Of 2 kC values; flipped, those of the right pixel lead.
+    const int thread = at / kC, first = at % kC * 2, second = first + 1;
     const Place o(shape, thread);
     const int one = flip ? (first + kC) % (2 * kC) : first, other = flip ? (second + kC) % (2 * kC) : second;
     int step_one, step_other;

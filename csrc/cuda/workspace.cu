@@ -50,12 +50,8 @@ Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, 
   w.first_channel = first_channel, w.first_image = first_image, w.rounds = rounds;
   const PlanShape& plan = a.shape;
   const int views = static_cast<int>(a.rows / a.images), pitch = (a.width + 3) / 4 * 4, pairs = (a.width + 1) / 2;
-  w.plan = {a.plan + first_image * row_words(plan),
-            a.images,
-            static_cast<int>(images),
-            views,
-            plan,
-            a.in_type == DType::u8};
+  w.plan = {
+      a.plan + first_image * row_words(plan), a.images, static_cast<int>(images), views, plan, a.in_type == DType::u8};
   w.shape = {a.height, a.width, pitch, pairs, division_word(pairs), static_cast<int64_t>(pitch) * a.height};
   w.input = {static_cast<const char*>(a.in) + first_image * a.in_strides.n * item_size(a.in_type), a.in_type,
              a.in_strides};

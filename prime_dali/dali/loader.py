@@ -13,6 +13,7 @@ from nvidia.dali import Pipeline
 
 from .. import _arguments
 from .._native import require_torch
+from .._progress import plural
 from .._states import Kind
 from ..data.pictures import PhotoError, reader, refused
 from ..data.records import Records
@@ -263,8 +264,8 @@ def _replaced(given: Any, files: int) -> dict[int, int]:
     for broken, good in pairs:
         if not (0 <= broken < files and 0 <= good < files) or good in found:
             raise ValueError(
-                f"state: replaced: expected indices of {files} files, each with that of a file that is not broken, got "
-                f"{[broken, good]}"
+                f"state: replaced: expected indices of {plural(files, 'file')}, each with that of a file that is not "
+                f"broken, got {[broken, good]}"
             )
     return found
 

@@ -49,7 +49,7 @@ def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] |
         >>> given["plan_shape"]  # chains, depth, side of the filter, largest cutoff and band, whether there are waves
         [3, 3, 3, 500, 20, 0]
         >>> len(given["distributions"])
-        22
+        23
     """
     settings = as_config(config)
     return {"distributions": list(settings.distributions()), "plan_shape": list(settings.plan_shape)}

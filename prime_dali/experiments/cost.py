@@ -21,6 +21,7 @@ import torch
 
 from .. import __version__, _arguments, _devices, _plots, _progress
 from .._files import write_texts
+from .._progress import plural
 from ..evaluation import report, reported
 from ..training.config import TrainConfig
 from ..training.ranks import Ranks
@@ -147,8 +148,9 @@ def _about(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, metho
         "data": f"{config.recipe} in {config.data}",
         "images": f"{config.size} x {config.size}, batches of {config.batch}",
         "network": f"{config.network}, stem {config.stem}{'' if config.compile else ', not compiled'}",
-        "methods": f"{', '.join(methods)}; {options.rounds} rounds of "
-        f"{f'{options.steps} steps' if options.steps else 'an epoch'}, after {options.warmup} steps to warm up",
+        "methods": f"{', '.join(methods)}; {plural(options.rounds, 'round')} of "
+        f"{plural(options.steps, 'step') if options.steps else 'an epoch'}, "
+        f"after {plural(options.warmup, 'step')} to warm up",
         "device": _devices.name(ranks.device), "out": options.out,
     })  # fmt: skip
 
@@ -222,8 +224,8 @@ def _facts(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs
         f"{'compiled' if config.compile else 'not compiled'}",
         f"{hardware}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
         f"CUDA {torch.version.cuda or 'none'}, prime-dali {__version__}",
-        f"time of training steps, without validation: median of {options.rounds} rounds of {steps} of every method in "
-        f"turn, after {options.warmup} steps to warm up",
+        f"time of training steps, without validation: median of {plural(options.rounds, 'round')} of {steps} of every "
+        f"method in turn, after {plural(options.warmup, 'step')} to warm up",
         *(f"{name}: {_NOTES[name]}" for name in shown),
         f'"reported": {reported.SOURCE}, on ImageNet-100, hardware not stated; not measured',
         f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}",

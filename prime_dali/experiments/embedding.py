@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from .. import _devices, _plots
 from .._files import write_texts
-from .._progress import facts, over
+from .._progress import facts, over, plural
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
@@ -107,10 +107,10 @@ def run(options: argparse.Namespace) -> None:
     print(
         facts({
             "data": " ".join(map(str, options.cifar or options.photos)),
-            "images": f"{', '.join(image['image'] for image in seen)}; {options.samples} samples of each by "
+            "images": f"{', '.join(image['image'] for image in seen)}; {plural(options.samples, 'sample')} of each by "
             f"{', '.join(names)}",
             "network": f"{network.classifier.name}, {network.layer}",
-            "device": f"{_devices.name(network.device)}, {options.workers} workers", "out": options.out,
+            "device": f"{_devices.name(network.device)}, {plural(options.workers, 'worker')}", "out": options.out,
         }), file=sys.stderr, flush=True,
     )  # fmt: skip
 

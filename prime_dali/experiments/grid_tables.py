@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import __version__
 from .._files import write_texts
+from .._progress import plural
 from ..evaluation import report, reported
 from ..evaluation.names import GROUPS
 from ..evaluation.report_parts import mean_calibration
@@ -149,11 +150,11 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
     seeds = dict.fromkeys(grid.config(run).seed for run in grid.runs if run.of)
     several = f"seeds {' '.join(map(str, seeds))}" if seeds else f"seed {config.seed}"
     out = [
-        f"{len(grid.runs)} runs, {len(done)} finished; unless a run says otherwise:"
-        f" {DATASETS[config.dataset]}, {config.network}, {config.method}, {config.epochs} epochs, "
+        f"{plural(len(grid.runs), 'run')}, {len(done)} finished; unless a run says otherwise:"
+        f" {DATASETS[config.dataset]}, {config.network}, {config.method}, {plural(config.epochs, 'epoch')}, "
         f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
         *([f"a trial: at most {config.limit_steps} steps per epoch"] if config.limit_steps else []),
-        *([f"PARTIAL: {len(missing)} runs are missing: {'; '.join(missing)}"] if missing else []),
+        *([f"PARTIAL: {plural(len(missing), 'run is', 'runs are')} missing: {'; '.join(missing)}"] if missing else []),
         "mean ± standard deviation over seeds" if len(seeds) > 1 else
         "one run each: differences within the spread over seeds are not significant",
     ]  # fmt: skip

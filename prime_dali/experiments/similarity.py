@@ -30,7 +30,7 @@ from torch.nn.functional import normalize
 
 from .. import _devices
 from .._files import replacing
-from .._progress import Progress, facts
+from .._progress import Progress, facts, plural
 from .._states import Kind
 from ..evaluation import benchmarks
 from ..evaluation.corruptions import SIDES
@@ -162,7 +162,7 @@ def run(options: argparse.Namespace) -> None:
     for path in similarity_report.write(results, options.out):
         print(f"wrote {path}")
     each = f" ({seconds / images:.2f} s an image)" if images else ""
-    print(f"{images} images, {cost['network_inputs']:,} inputs of the network in {seconds:.1f} s{each}")
+    print(f"{plural(images, 'image')}, {cost['network_inputs']:,} inputs of the network in {seconds:.1f} s{each}")
 
 
 def _prepared(options: argparse.Namespace) -> _Work:
@@ -200,8 +200,9 @@ def _distances(work: _Work, options: argparse.Namespace) -> tuple[NDArray[np.flo
     saved = time.perf_counter()
     print(
         facts({
-            "data": options.photos or " ".join(options.cifar), "images": f"{len(numbers):,}, {options.samples} samples "
-            f"of each by {', '.join(work.methods)}", "corrupted": work.settings["corrupted"],
+            "data": options.photos or " ".join(options.cifar), "images": f"{len(numbers):,}, "
+            f"{plural(options.samples, 'sample')} of each by {', '.join(work.methods)}",
+            "corrupted": work.settings["corrupted"],
             "network": f"{work.network.classifier.name}, {work.network.layer}",
             "device": f"{_devices.name(work.network.device)}, {options.workers} workers", "out": options.out,
         }), file=sys.stderr, flush=True,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .. import _plots
 from .._files import write_texts
+from .._progress import plural
 from ..evaluation import report
 from ..evaluation.reported import SOURCE
 from .samples import AUGMENTATIONS
@@ -117,7 +118,8 @@ def markdown(results: Mapping[str, Any]) -> str:
     return "\n".join([
         "# Minimum cosine distance from corrupted to augmented images, times 1000", "",
         f"Measured: {network['name']} ({network['source']}), {network['layer']}, width {network['width']}; "
-        f"{len(results['images'])} images, {count} corruptions, {results['samples']} samples, seed {results['seed']}; "
+        f"{plural(len(results['images']), 'image')}, {plural(count, 'corruption')}, "
+        f"{plural(results['samples'], 'sample')}, seed {results['seed']}; "
         f"corrupted images: {results['corrupted']}; {results['hardware']}, {results['date']}.", "",
         f"Reported: {results['reported']['source']}; {results['reported']['setup']}.", "",
         report.table(["method", "", "mean", "median", *(f"{q} %" for q in PERCENTILES)], rows), "",

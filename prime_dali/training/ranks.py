@@ -22,18 +22,20 @@ class Ranks:
     device: torch.device
 
     @staticmethod
-    def start(wish: str) -> Ranks:
+    def start(wish: str, *, decodes: bool = False) -> Ranks:
         """Join the processes that ``torchrun`` started; without it there is one process.
 
         Args:
             wish: ``"cuda"``, ``"cpu"``, or ``"auto"``: a GPU if there is one.
+            decodes: Whether DALI will decode images beside the training steps.
 
         Raises:
             RuntimeError: ``"cuda"``, but there is no GPU for this process.
         """
-        # Streams that share one of the GPU's queues, of which CUDA makes 8, wait for each other: decoding for a whole
-        # training step. Read when CUDA starts.
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        if decodes:
+            # Streams that share one of the GPU's queues, of which CUDA makes 8, wait for each other: decoding for a
+            # whole training step. Read when CUDA starts. Under MPS few processes can have so many.
+            os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
         device = _devices.torch_device(wish, local)
         if device.type == "cuda":

@@ -183,7 +183,7 @@ def main(argv: list[str]) -> None:
         TypeError, ValueError, OSError, RuntimeError, ImportError: As :class:`Trainer`.
     """
     config = read(argv)
-    ranks = Ranks.start(config.device)
+    ranks = Ranks.start(config.device, decodes=not config.is_cifar)
     try:
         trainer = Trainer(config, ranks, lambda line: print(line, flush=True), _progress.Progress)
         if ranks.first:

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from .. import _devices, check_pixels
 from .._files import Report, held, replacing
-from .._progress import clock, facts
+from .._progress import clock, facts, plural
 from ..data.sampling import step_seed
 from ..models import creation, networks
 from . import checkpoint, numerics, optimization, replay
@@ -97,7 +97,8 @@ class Trainer:
         ranks.broadcast(self.network.state_dict().values())
         self._shared = SharedGradients(self.network) if ranks.world > 1 else None
         self._model, self._loss = self._compiled()
-        notice = f"stopping within {config.log_every} steps, then saving; Ctrl-C again stops at once, without saving"
+        within = plural(config.log_every, "step")
+        notice = f"stopping within {within}, then saving; Ctrl-C again stops at once, without saving"
         self._stopping = Stopping(notice if ranks.first else "")
         self._lr = 0.0
         self._from = self.step, self.seconds  # at the start of this process
@@ -175,13 +176,13 @@ class Trainer:
         config, device = self.config, self.ranks.device
         parameters = sum(parameter.numel() for parameter in self._parameters)
         return facts({
-            "data": f"{config.recipe} in {config.data}, {len(self.data.classes)} classes",
-            "images": f"{config.size} x {config.size}, {self.steps} steps of {config.batch} per epoch, "
-            f"{config.epochs} epochs",
-            "network": f"{config.network}, stem {config.stem}, {parameters:,} parameters",
+            "data": f"{config.recipe} in {config.data}, {plural(len(self.data.classes), 'class', 'classes')}",
+            "images": f"{config.size} x {config.size}, {plural(self.steps, 'step')} of {config.batch} per epoch, "
+            f"{plural(config.epochs, 'epoch')}",
+            "network": f"{config.network}, stem {config.stem}, {plural(parameters, 'parameter')}",
             "method": config.method + config.also(),
             "device": f"{_devices.name(device)}, {str(self.dtype).removeprefix('torch.')}"
-            + (f", {self.ranks.world} processes" if self.ranks.world > 1 else "")
+            + (f", {plural(self.ranks.world, 'process', 'processes')}" if self.ranks.world > 1 else "")
             + ("" if config.compile else ", not compiled"),
             "out": self.folder,
         })  # fmt: skip
@@ -286,8 +287,8 @@ class Trainer:
         self._line(accuracy=accuracy, correct=correct, images=images_seen)
         if self.ranks.first:
             self._tell(
-                f"epoch {self.step // self.steps} of {self.config.epochs}: {100 * accuracy:.2f} % of {images_seen:,} "
-                f"validation images correct{'' if self._average is None else ' (EMA)'}; "
+                f"epoch {self.step // self.steps} of {self.config.epochs}: {100 * accuracy:.2f} % of "
+                f"{plural(images_seen, 'validation image')} correct{'' if self._average is None else ' (EMA)'}; "
                 f"{self._epoch_seconds():.2f} s per epoch"
             )
         return accuracy
