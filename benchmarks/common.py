@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import statistics
 import subprocess
@@ -134,12 +135,13 @@ def output_of(*command: str) -> str:
 
 
 def kernels(device: str) -> str:
-    """A digest of the sources of the back end: whether a number was measured with the kernels of this tree."""
+    """A digest of the back end's code, without comments and spaces: whether a number was measured with this tree's."""
     source = Path(prime_dali.__file__).parent.parent / "csrc"
     digest = hashlib.sha256()
     for folder in ("core", "cuda" if device == "cuda" else "cpu"):
         for file in sorted(p for p in (source / folder).rglob("*") if p.is_file()):
-            digest.update(file.name.encode() + file.read_bytes())
+            code = re.sub(r"//.*", "", file.read_text("utf-8"))
+            digest.update((file.name + "".join(code.split())).encode())
     return digest.hexdigest()
 
 
