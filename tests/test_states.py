@@ -304,7 +304,7 @@ def test_lines_of_another_data_set(made: Path) -> None:
     settings = augment._checked(settings)
     for line in (cifar, {**json.loads(before), "file": "a" * 5000}, {**json.loads(before), "file": "a\0"}):
         path.write_text(json.dumps(line) + "\n")
-        assert augment._records.done(settings.destination, settings.source) == set()
+        assert augment._provenance.done(settings.destination, settings.source) == set()
     path.write_text(json.dumps({**json.loads(before), "source": "a\0"}) + "\n")
     with pytest.raises(ValueError, match=r"files.jsonl: expected the name of an image in"):
         augment.run(settings)
