@@ -117,7 +117,7 @@ def captured(module: prime_dali.PRIME, images: torch.Tensor, index: torch.Tensor
     with torch.cuda.graph(graph):
         output = draw()
 
-    def replay() -> torch.Tensor:
+    def replay(read: Any = (images, index, epoch)) -> torch.Tensor:  # the graph reads their memory, so they must live
         graph.replay()
         return output
 
