@@ -2,12 +2,15 @@
 
 ::
 
-    python benchmarks/bare_loop.py --recipe imagenet --data FOLDER
-    torchrun --nproc-per-node=2 benchmarks/bare_loop.py --recipe imagenet --no-jsd --data FOLDER --batch 512
+    python benchmarks/bare_loop.py --recipe imagenet --data none --out none --limit-steps 160
+    torchrun --nproc-per-node=2 benchmarks/bare_loop.py --recipe imagenet --no-jsd --batch 512 --data none --out none \\
+        --limit-steps 160
 
-The settings are those of ``prime-dali train``, of which network, batch, views, size, precision and compilation count;
-nothing is read from the data. It is what one would write with torch alone: ``torch.compile`` without CUDA graphs,
-``DistributedDataParallel``, cross-entropy, SGD. The last line is JSON: rates of eight parts, images/s of all processes.
+The settings are those of ``prime-dali train``, of which network, batch, views, size, precision, compilation and
+``--limit-steps`` (all steps of this program) count; ``--data`` is not read, and nothing is written to ``--out``. It is
+what one would write with torch alone: ``torch.compile`` without CUDA graphs, ``DistributedDataParallel``,
+cross-entropy, SGD. The last line is JSON: images/s of all processes, in each eighth of the steps but the first. Exit
+status: 0; 2 for a bad argument.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def step_of(config: TrainConfig, ranks: Ranks) -> Any:
     """A function that makes one step."""
     classes = {"cifar10": 10, "cifar100": 100, "in100": 100, "tinyimagenet": 200}.get(config.dataset, 1000)
     network = networks.create(config.network, classes, config.stem).to(ranks.device, memory_format=torch.channels_last)
-    count = config.batch // ranks.world
+    count = config.share(ranks.world)
     pixels = torch.randn(count * config.views, 3, config.size, config.size, device=ranks.device)
     labels = torch.randint(classes, (count,), device=ranks.device).repeat(config.views)
     dtype = torch.bfloat16 if config.low_precision(ranks.device.type) else torch.float32
@@ -60,7 +63,11 @@ def step_of(config: TrainConfig, ranks: Ranks) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print."""
-    config = train.read(argv)
+    try:
+        config = train.read(argv)
+    except (TypeError, ValueError) as error:
+        print(f"bare_loop.py: {error}", file=sys.stderr)
+        return 2
     ranks = Ranks.start(config.device)
     wait = partial(torch.cuda.synchronize, ranks.device) if ranks.device.type == "cuda" else lambda: None
     try:

@@ -109,8 +109,8 @@ class Plan:
     def validate(self) -> None:
         """Raise an error unless every row is valid. A plan on a GPU is copied to the host first, which synchronizes.
 
-        Weights are >= 0 and sum to 1 within 1/512, half a step of 8 bits; primitives are known; strengths 0 to 1e20;
-        also those of waves; spatial cutoffs at most ``max_cut``; color bands lie within 1 to 1024 and have at most
+        Weights are >= 0 and sum to 1 within 1/512, half a step of 8 bits; primitives are known; strengths, also those
+        of waves, are 0 to 1e20; spatial cutoffs at most ``max_cut``; color bands lie within 1 to 1024 and have at most
         ``max_band`` frequencies.
         Every plan that is applied on the CPU is validated, also under ``torch.compile``.
 
@@ -183,7 +183,7 @@ class Plan:
             plan.weights[r] = [_arguments.amplitude(f"weights[{r}]", weight, _MAX_WEIGHT) for weight in numbers]
         if waves is not None:
             if len(waves) != len(slots):
-                raise ValueError(f"waves: expected those of {len(slots)} images, got {len(waves)}")
+                raise ValueError(f"waves: expected those of {plural(len(slots), 'image')}, got {len(waves)}")
             limit = _slots.MAX_STRENGTH
             plan.wave_strength[:] = [_arguments.amplitude(f"waves[{r}]", wave, limit) for r, wave in enumerate(waves)]
         cuts = plan.last[plan.primitive == SPATIAL]

@@ -93,6 +93,8 @@ def test_label_where_there_are_no_shards(
     assert cli.main([*arguments, "--label", "wnid"]) == 1
     message = "label: expected a set of shards, as the names of class folders are labels, got 'wnid'"
     assert message in capsys.readouterr().err
+    assert cli.main([*arguments[:3], str(tmp_path / "none"), "--label", "wnid"]) == 1
+    assert f"{tmp_path / 'none'}: no such folder" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"label: expected none for the class folders in .*sketch, .*, got 'wnid'"):
         benchmarks.imagenet_pictures(tmp_path / "sketch", WNIDS, label="wnid")
     (tmp_path / "c" / "fog" / "1" / WNIDS[0]).mkdir(parents=True)

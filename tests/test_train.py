@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from copy import deepcopy
@@ -53,6 +54,27 @@ def test_gradients_are_averaged_as_one_tensor(monkeypatch: pytest.MonkeyPatch) -
             assert torch.equal(parameter.grad, 3 * found[name]), name
             assert parameter.grad.stride() == parameter.stride()
     assert [tensor.numel() for tensor in reduced] == [sum(p.numel() for p in network.parameters())] * 2
+
+
+def test_the_optimizer_takes_what_the_processes_averaged(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One mean a step, also of a batch in parts. If it is zero, no weight changes."""
+    reduced = []
+
+    def all_reduce(tensor: torch.Tensor, op: object) -> None:
+        reduced.append(op)
+        tensor.zero_()
+
+    monkeypatch.setattr("prime_dali.training.ranks.dist.all_reduce", all_reduce)
+    monkeypatch.setattr(Ranks, "broadcast", lambda ranks, tensors: None)  # there are no other processes
+    config = train.read(settings(cifar, tmp_path, "--no-jsd", "--accumulate", "2", "--weight-decay", "0"))
+    trainer = Trainer(config, Ranks(0, 2, torch.device("cpu")), lambda line: None)
+    before = [parameter.clone() for parameter in trainer.network.parameters()]
+    trainer.network.train()
+    trainer.train_step(*next(trainer.data.batches(0)))
+    assert reduced == [torch.distributed.ReduceOp.AVG]
+    assert all(torch.equal(now, then) for now, then in zip(trainer.network.parameters(), before, strict=True))
 
 
 @needs_gpu
@@ -164,11 +186,11 @@ def test_crops_and_flips(cifar: Path) -> None:
     assert 3 <= flipped <= 17
 
 
-@pytest.mark.timeout(200)
 def test_draws_per_batch_and_alpha_by_epoch(cifar: Path, tmp_path: Path) -> None:
-    words = ["--draws", "batch", "--alpha", "0.4", "--alpha-start", "2"]
+    words = ["--draws", "batch", "--alpha", "0.4", "--alpha-start", "2", "--wave-strength", "5"]
     run = Trainer(train.read(settings(cifar, tmp_path, *words)), ALONE, lambda line: None)
-    assert "draws per batch, alpha from 0.8" in run.config.also()
+    assert "draws per batch, alpha from 0.8, waves of strength 5" in run.config.also()
+    assert dataclasses.replace(run.config, method="augmix", alpha_start=1.0).also() == ", JSD loss"
     for epoch, alpha in enumerate((0.8, 0.6, 0.4)):
         config = run.config.prime(epoch)
         assert (config.draws, round(config.alpha, 6)) == ("batch", alpha)
@@ -176,6 +198,7 @@ def test_draws_per_batch_and_alpha_by_epoch(cifar: Path, tmp_path: Path) -> None
         assert run.data.augment.config == config
 
 
+@pytest.mark.timeout(200)
 def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     """torchrun: one log, the same validation result as one process has of the same checkpoint."""
     program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali"]

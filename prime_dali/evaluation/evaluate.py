@@ -179,7 +179,7 @@ def parser() -> _command.Parser:
         sets.add_argument(f"--{name}", type=Path, metavar="DIR", help=report.HEADINGS[name])
     sets.add_argument("--label", metavar="NAME", help="column, feature, or field of the labels in sets that are "
                       "shards; default: the usual names")  # fmt: skip
-    sets.add_argument("--subset", action="store_true", help="skip class folders that the network does not have")
+    sets.add_argument("--subset", action="store_true", help="skip classes that the network does not have")
     sets.add_argument("--partial", action="store_true", help="if severities or classes are missing, take "
                       "means over the rest")  # fmt: skip
     add("--normalize", choices=scores.NORMALISATIONS, help="reference errors of the mCE; default: standard with "
@@ -332,6 +332,9 @@ def _labels(folders: Mapping[str, Path], label: str | None) -> dict[str, str]:
         return {}
     found = {name: label for name, folder in folders.items() if benchmarks.in_shards(folder)}
     if not found:
+        for folder in folders.values():
+            if not folder.exists():
+                raise FileNotFoundError(f"{folder}: no such folder")
         raise ValueError(f"label: expected a set of shards, as the names of class folders are labels, got {label!r}")
     return found
 

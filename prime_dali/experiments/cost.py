@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> None:
         for method in methods
     }
     config = next(iter(configs.values()))
-    ranks = Ranks.start(config.device)
+    ranks = Ranks.start(config.device, decodes=not config.is_cifar)
     print(_about(config, ranks, options, methods), file=sys.stderr, flush=True)
     starts = {
         method: _starter(config, ranks, options, options.official if method.startswith("official") else None)
