@@ -28,7 +28,11 @@ from throughput import NOTES
 from prime_dali._files import replacing
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/cuda.md", "docs/faq.md", "docs/performance.md", "docs/results.md")
+PAGES = ("README.md", "docs/cuda.md", "docs/data.md", "docs/faq.md", "docs/performance.md", "docs/results.md")
+FORMATS = {
+    "folders": "class folders", "webdataset": "WebDataset", "tfrecord": "TFRecord", "parquet": "Parquet",
+    "huggingface": "`save_to_disk`",
+}  # fmt: skip
 BLOCK = re.compile(r"<!-- numbers: ([\w-]+) -->(\n?).*?<!-- end -->", re.DOTALL)
 
 
@@ -308,6 +312,22 @@ def loader() -> str:
     return "\n".join([table(head, rows), "", *notes, "", *(f"- {file.source()}" for file in files)])
 
 
+def formats() -> str:
+    """How fast the formats of data sets are read: bytes alone, and in a pipeline."""
+    if not (RESULTS / "cpu_formats.json").exists():
+        return "To compare on your machine: `python benchmarks/formats.py FOLDER`."
+    file = File("cpu_formats.json")
+    rows = []
+    for name, shown in FORMATS.items():
+        cells = []
+        for kind in (f"{name}, bytes", name, f"{name} by DALI"):
+            rate = [row["median"] for row in file.content["results"] if row["name"] == kind]
+            cells.append(count(rate[0]) if rate else "")
+        rows.append([shown, *cells])
+    head = ["images/s", "encoded bytes alone", "`train_pipeline`", "with DALI's own reader"]
+    return f"{table(head, rows)}\n\n{file.content['images']}. {file.source()}"
+
+
 def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
     names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "pipeline", "decoded")
@@ -337,6 +357,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "loop": loop,
     "peers": peers,
     "loader": loader,
+    "formats": formats,
     "measured": measured,
 }
 
