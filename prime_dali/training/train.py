@@ -46,7 +46,7 @@ def parser(recipe: str = "cifar10", method: str = "prime", given: Mapping[str, A
         if kind is bool:
             options = {"action": argparse.BooleanOptionalAction}
         elif typing.get_origin(kind) is tuple:
-            options = {"type": typing.get_args(kind)[0], "nargs": "+"}
+            options = {"type": typing.get_args(kind)[0], "nargs": "*"}
         elif typing.get_origin(kind) is typing.Literal:
             options = {"choices": typing.get_args(kind)}
         required = name in ("data", "out") and name not in given
