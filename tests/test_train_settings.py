@@ -180,5 +180,7 @@ def test_files_that_name_others(tmp_path: Path) -> None:
 
 def test_a_list_may_be_empty_on_the_command_line() -> None:
     """Planar waves alone."""
-    config = train.read("--data d --out o --primitives --wave-strength 10 --width 1 --depth 1".split())
+    config = train.read(
+        ["--data", "d", "--out", "o", "--primitives", "--wave-strength", "10", "--width", "1", "--depth", "1"]
+    )
     assert (config.prime(0).primitives, config.prime(0).wave_strength) == ((), 10.0)
