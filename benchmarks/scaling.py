@@ -40,8 +40,14 @@ def launched(processes: int, options: argparse.Namespace, program: list[str], ou
         capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
+        raise RuntimeError(last_lines(done.stdout + done.stderr))
     return done.stdout
+
+
+def last_lines(said: str) -> str:
+    """The last lines before torchrun's report of a failure, which does not say why."""
+    before, _, _ = said.partition("failed (exitcode: ")
+    return "\n".join(before.splitlines()[: None if before == said else -1][-15:])
 
 
 def measure(processes: int, options: argparse.Namespace) -> tuple[list[float], list[float]]:

@@ -156,8 +156,8 @@ def triple(argument: str, value: Any) -> tuple[float, float, float]:
 
 
 def entry(argument: str, batch: Any, key: str | int | None, kind: str = "batch", hint: str = "") -> Any:
-    """The entry of a batch (a mapping, tuple or list) at a key or position, which ``argument`` is; ValueError, with
-    what the batch has, and ``hint``, if there is none."""
+    """The entry of a batch (a mapping, tuple or list) at ``key``, the value of ``argument``; if there is none, a
+    ValueError that says what the batch has, and ends with ``hint``."""
     if isinstance(batch, (Mapping, tuple, list)):
         try:
             return batch[key]  # type: ignore[index]

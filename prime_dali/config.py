@@ -279,7 +279,7 @@ def with_new_names(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_image_draws(config: PrimeConfig, where: str) -> None:
-    """ValueError if images of a batch share draws ``where`` batches are none of training, but arbitrary."""
+    """Raise a ValueError if the images of a batch share draws; ``where``, in words, batches are arbitrary."""
     if config.draws != "image":
         raise ValueError(
             f"draws: expected 'image' {where}, where an image must not depend on the batch that it happens to be in, "

@@ -310,6 +310,13 @@ def test_scaling_counts_processes(script: Callable[[str], ModuleType]) -> None:
     ]  # fmt: skip
 
 
+def test_scaling_says_why_a_run_failed(script: Callable[[str], ModuleType]) -> None:
+    """Below it, torchrun writes more lines than are shown."""
+    said = "\n".join(["first", "why", "E1129 api.py:1002] failed (exitcode: 1) local_rank: 0", *["Traceback"] * 30])
+    assert script("scaling").last_lines(said) == "first\nwhy"
+    assert script("scaling").last_lines("one\n" * 20) == "\n".join(["one"] * 15)
+
+
 @pytest.mark.timeout(200)
 def test_scaling_runs(run_here: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchvision", reason="torchvision is not installed")
