@@ -148,6 +148,8 @@ class PRIME(Epochs, v2.Transform):
     def _augmented(self, images: torch.Tensor, params: dict[str, Any], video: bool = False) -> torch.Tensor:
         """``images``, with one draw for each image, or for each video of ``[T, C, H, W]``."""
         single = images.dim() == 3 + video
+        if single and self.config.draws == "batch":
+            raise ValueError("draws: expected 'image' for a single image or video, got 'batch'; give batches")
         batch, size = torch_ops.as_batch(images)
         batch = batch[None] if single and video else batch  # a single image is a batch already
         index = params["index"]

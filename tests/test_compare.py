@@ -61,7 +61,7 @@ def test_differences_are_those_of_one_seed(tmp_path: Path, capsys: pytest.Captur
     assert "-10.00" in rows["image-official"]
     assert rows["image-official"].rstrip(" |").endswith(" 1")
     assert f"+5.00 ± {50**0.5:.2f}" in rows["batch-official"]
-    assert table(tmp_path, "draws")["batch-official reported"]["corrupted"] == "89.3"
+    assert table(tmp_path, "draws")["image reported"]["corrupted"] == "89.3"
     with Image.open(tmp_path / "draws.png") as picture:
         assert np.asarray(picture).std() > 10
 

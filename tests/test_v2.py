@@ -237,3 +237,11 @@ def test_modes_of_pillow_with_other_channels() -> None:
         assert (found[mode].mode, found[mode].size) == (mode, rgb.size)
         assert found[mode].tobytes() != rgb.convert(mode).tobytes()
     assert found["RGBA"].convert("RGB").tobytes() == found["RGB"].tobytes()
+
+
+def test_a_single_image_shares_no_draws() -> None:
+    transform = PRIME(prime_dali.preset("cifar").replace(draws="batch"))
+    images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+    assert transform(images).shape == images.shape
+    with pytest.raises(ValueError, match="draws: expected 'image' for a single image or video, got 'batch'"):
+        transform(images[0])

@@ -65,7 +65,7 @@ QUESTIONS: dict[str, Question] = {
             "image": {"draws": "image"}, "batch": {"draws": "batch"},
             "image-official": {"draws": "image", **_OFFICIAL}, "batch-official": {"draws": "batch", **_OFFICIAL},
         },
-        batch_official=_ALONE,
+        image=_ALONE,
     ),
     "strengths": _fixed(
         "uniform against arcsine-distributed strengths of displacements",

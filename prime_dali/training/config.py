@@ -158,11 +158,13 @@ class TrainConfig:
     def _check_images(self) -> None:
         if self.jsd and self.method == "standard":
             raise ValueError("jsd: expected method augmix or prime, whose views it compares, got standard")
-        if self.alpha_start != 1 and self.method != "prime":
-            raise ValueError(
-                f"alpha_start: expected method prime, whose alpha changes, or 1, got {self.alpha_start} with method "
-                f"{self.method}"
-            )
+        neutral = {"draws": "image", "wave_strength": 0, "spatial_distribution": "mixing", "alpha_start": 1}
+        for name, unused in neutral.items():
+            value = getattr(self, name)
+            if value != unused and self.method != "prime":
+                raise ValueError(f"{name}: expected {unused!r} with method {self.method}, got {value!r}")
+        if self.alpha_start != 1 and self.epochs == 1:
+            raise ValueError(f"alpha_start: expected 1 with a single epoch, got {self.alpha_start}; use alpha")
         if self.resize and self.resize < self.size:
             raise ValueError(f"resize: expected at least size, {self.size}, got {self.resize}")
         if self.deepaugment and (len(self.deepaugment) != 2 or self.is_cifar):

@@ -76,7 +76,8 @@ class SharedGradients:
     nothing splits the compiled backward pass; the price is that the all-reduce starts when that pass is done.
 
     Args:
-        network: Its parameters have one dtype and are dense in memory.
+        network: Its parameters have one dtype and are dense in memory. Those without a gradient, if there are any, are
+            the same ones on every process.
     """
 
     def __init__(self, network: nn.Module) -> None:
