@@ -41,6 +41,7 @@ from torchvision.transforms import v2
 
 import prime_dali
 import prime_dali.v2
+from prime_dali._progress import plural
 from prime_dali.data.folders import image_folder
 
 Image = Any  # uint8 [3, H, W], or a PIL image
@@ -179,5 +180,5 @@ def main(argv: list[str] | None = None) -> int:
     starts = {name: partial(start, one, files, options) for name, one in candidates(options.size).items()}
     results = take_turns(starts, options.repeats)
     how = f"{len(files)} files, decoded{' in advance' if options.decoded else ''}"
-    head = f"{options.size} x {options.size}, batch {options.batch}, {options.workers} workers, {how}"
+    head = f"{options.size} x {options.size}, batch {options.batch}, {plural(options.workers, 'worker')}, {how}"
     return show_rates(results, head, facts, options)

@@ -34,6 +34,6 @@ def _stream(plan: Any, row: int) -> random.Words:
 
 
 def _wave(words: random.Words, strength: float, side: int) -> Wave:
-    _, direction, drawn, _ = random.uniform(words).tolist()
+    _, direction, chance, _ = random.uniform(words).tolist()
     frequency = 1 + (int(words[0]) * side >> 32)
-    return Wave(-math.log(drawn) * strength * AMPLITUDE, frequency, 2 * math.pi * direction)
+    return Wave(-math.log(chance) * strength * AMPLITUDE, frequency, 2 * math.pi * direction)

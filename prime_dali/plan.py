@@ -182,8 +182,8 @@ class Plan:
                 raise ValueError(f"weights[{r}]: expected {chains + 1} numbers, got {len(numbers)}")
             plan.weights[r] = [_arguments.amplitude(f"weights[{r}]", weight, _MAX_WEIGHT) for weight in numbers]
         if waves is not None:
-            if len(waves) != len(slots):
-                raise ValueError(f"waves: expected those of {plural(len(slots), 'image')}, got {len(waves)}")
+            if np.shape(waves) != (len(slots),):
+                raise ValueError(f"waves: expected a number for each of {plural(len(slots), 'image')}, got {waves!r}")
             limit = _slots.MAX_STRENGTH
             plan.wave_strength[:] = [_arguments.amplitude(f"waves[{r}]", wave, limit) for r, wave in enumerate(waves)]
         cuts = plan.last[plan.primitive == SPATIAL]

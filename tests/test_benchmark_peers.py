@@ -105,7 +105,7 @@ def test_loaders(photos: Path, run_here: Callable[..., str], tmp_path: Path) -> 
     tiny = ["--workers", 1, "--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 1, "--files", 3]
     text = run_here("throughput", "--loader", photos, *tiny, "--decoded", "--json", written)
     assert_rated(written, LOADERS)
-    assert "32 x 32, batch 2, 1 workers, 3 files, decoded in advance" in text
+    assert "32 x 32, batch 2, 1 worker, 3 files, decoded in advance" in text
 
 
 def test_every_loader_gives_normalized_batches(script: Callable[[str], ModuleType], photos: Path) -> None:

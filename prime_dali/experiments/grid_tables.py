@@ -153,7 +153,7 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
         f"{plural(len(grid.runs), 'run')}, {len(done)} finished; unless a run says otherwise:"
         f" {DATASETS[config.dataset]}, {config.network}, {config.method}, {plural(config.epochs, 'epoch')}, "
         f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
-        *([f"a trial: at most {config.limit_steps} steps per epoch"] if config.limit_steps else []),
+        *([f"a trial: at most {plural(config.limit_steps, 'step')} per epoch"] if config.limit_steps else []),
         *([f"PARTIAL: {plural(len(missing), 'run is', 'runs are')} missing: {'; '.join(missing)}"] if missing else []),
         "mean ± standard deviation over seeds" if len(seeds) > 1 else
         "one run each: differences within the spread over seeds are not significant",
