@@ -325,7 +325,8 @@ def formats() -> str:
             cells.append(count(rate[0]) if rate else "")
         rows.append([shown, *cells])
     head = ["images/s", "encoded bytes alone", "`train_pipeline`", "with DALI's own reader"]
-    return f"{table(head, rows)}\n\n{file.content['images']}. {file.source()}"
+    count_of, size = file.content["images"].split(", ", 1)
+    return f"{table(head, rows)}\n\n{count_of} images, {size}. {file.source()}"
 
 
 def measured() -> str:
