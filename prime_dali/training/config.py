@@ -222,14 +222,13 @@ class TrainConfig:
 
     def also(self) -> str:
         """What a run does besides its method, in words for its user, after a comma; empty: nothing."""
-        prime = self.method == "prime"
         found = {
             "JSD loss": self.jsd, "two views": self.views == 2,
             f"mixup {self.mixup:g}": self.mixup, f"CutMix {self.cutmix:g}": self.cutmix,
-            f"{self.spatial_distribution} spatial strengths": prime and self.spatial_distribution != "mixing",
-            "draws per batch": prime and self.draws == "batch",
+            f"{self.spatial_distribution} spatial strengths": self.spatial_distribution != "mixing",
+            "draws per batch": self.draws == "batch",
             f"alpha from {self.alpha_at(0):g}": self.alpha_at(0) != self.alpha,
-            f"waves of strength {self.wave_strength:g}": prime and self.wave_strength,
+            f"waves of strength {self.wave_strength:g}": self.wave_strength,
             "mixed before augmentation": self.mix_order == "before",
             f"label smoothing {self.label_smoothing:g}": self.label_smoothing,
             f"stochastic depth {self.drop_path:g}": self.drop_path, "AdamW": self.optimizer == "adamw",
