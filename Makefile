@@ -29,7 +29,7 @@ INSTRUMENTED := build/coverage/lib
 SECONDS ?= 60
 BATCH ?= 256
 TESTS ?= $(addprefix tests/test_,primitives.py torch.py arrays.py bad_input.py channels.py cifar.py core_checks.py \
-	pixels.py random.py sampling.py scores.py states.py train_settings.py)
+	draws.py pixels.py random.py sampling.py scores.py states.py train_settings.py waves.py)
 NOT_COVERED := one_primitive each_slot every_order whole_images largest_and_smallest
 # On a GPU tests measure memory and times, and would see each other's.
 WORKERS ?= $(if $(CUDA_MAJOR),0,2)
