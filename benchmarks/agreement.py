@@ -27,10 +27,10 @@ from common import (
     SEED,
     add_shared,
     aligned,
-    check_shared,
     circumstances,
     natural_images,
     number,
+    parsed,
     print_head,
     write_json,
 )
@@ -185,8 +185,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure; print, and write, what came out."""
     p = parser()
-    options = p.parse_args(argv)
-    check_shared(p, options, ())
+    options = parsed(p, argv)
     if options.threads:
         torch.set_num_threads(options.threads)
     facts = circumstances(options, options.preset[0])

@@ -298,6 +298,23 @@ def check_shared(p: argparse.ArgumentParser, options: argparse.Namespace, peers:
         p.error("argument --device: expected a CUDA device and a torch that can use it, found none")
 
 
+def parsed(p: argparse.ArgumentParser, argv: list[str] | None, peers: Sequence[str] = ()) -> argparse.Namespace:
+    """The options of a command line, of which :func:`add_shared` has added some, completed and checked."""
+    options = p.parse_args(argv)
+    check_shared(p, options, peers)
+    return options
+
+
+def add_crops(p: argparse.ArgumentParser, *, batch: int, seconds: float) -> None:
+    """The options of a benchmark that reads batches of crops for some seconds, with these defaults."""
+    add = p.add_argument
+    add("--size", type=number(int, 8, 4096), default=224, metavar="PIXELS", help="of the crops (default: %(default)s)")
+    images = "images per batch (default: %(default)s)"
+    add("--batch", type=number(int, 1, 2**20), default=batch, metavar="N", help=images)
+    long = "a round (default: %(default)s)"
+    add("--seconds", type=number(float, 0.01, 3600), default=seconds, metavar="S", help=long)
+
+
 def official_peer(
     p: argparse.ArgumentParser, options: argparse.Namespace, preset: str, views: int = 1
 ) -> torch.nn.Module | None:

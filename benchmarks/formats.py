@@ -34,11 +34,12 @@ from unittest.mock import patch
 import torch
 from common import (
     SEED,
+    add_crops,
     add_shared,
-    check_shared,
     circumstances,
     natural_images,
     number,
+    parsed,
     print_head,
     rates_table,
     take_turns,
@@ -243,10 +244,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="photographs to make (default: %(default)s)",
     )
-    add("--size", type=number(int, 8, 4096), default=224, metavar="PIXELS", help="of the crops (default: %(default)s)")
-    add("--batch", type=number(int, 1, 2**20), default=32, metavar="N", help="images per batch (default: %(default)s)")
+    add_crops(p, batch=32, seconds=2.0)
     add("--rounds", type=number(int, 1, 1000), default=5, metavar="R", help="of all candidates (default: %(default)s)")
-    add("--seconds", type=number(float, 0.01, 3600), default=2.0, metavar="S", help="a round (default: %(default)s)")
     add("--warmup", type=number(int, 1, 10**6), default=8, metavar="B", help="batches before (default: %(default)s)")
     add_shared(p, ())
     return p
@@ -255,8 +254,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print and write."""
     p = parser()
-    options = p.parse_args(argv)
-    check_shared(p, options, ())
+    options = parsed(p, argv)
     options.threads = options.threads or Execution().threads()
     if options.folder is not None and not options.folder.is_dir():
         p.error(f"argument folder: expected a folder of class folders, got {options.folder}")

@@ -27,10 +27,11 @@ import torch
 from common import (
     MEAN,
     STD,
+    add_crops,
     add_shared,
-    check_shared,
     circumstances,
     number,
+    parsed,
     print_head,
     show_rates,
     take_turns,
@@ -152,13 +153,11 @@ def parser() -> argparse.ArgumentParser:
     add("--loader", type=Path, required=True, metavar="FOLDER", help="class folders of photographs")
     workers = "processes, one thread each (default: one for each logical CPU)"
     add("--workers", type=number(int, 1, 1024), default=len(os.sched_getaffinity(0)), metavar="N", help=workers)
-    add("--size", type=number(int, 8, 4096), default=224, metavar="PIXELS", help="of the crops (default: %(default)s)")
-    add("--batch", type=number(int, 1, 2**20), default=32, metavar="N", help="images per batch (default: %(default)s)")
+    add_crops(p, batch=32, seconds=5.0)
     add("--decoded", action="store_true", help="keep the decoded images of --files files in memory")
     files = "how many of the files are read, at most (default: %(default)s)"
     add("--files", type=number(int, 1, 10**9), default=2000, metavar="N", help=files)
     add("--repeats", type=number(int, 1, 1000), default=5, metavar="R", help="rounds (default: %(default)s)")
-    add("--seconds", type=number(float, 0.01, 3600), default=5.0, metavar="S", help="a round (default: %(default)s)")
     add_shared(p, ())
     return p
 
@@ -166,8 +165,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print and write."""
     p = parser()
-    options = p.parse_args(argv)
-    check_shared(p, options, ())
+    options = parsed(p, argv)
     if options.device != "cpu":
         p.error(f"argument --device: expected cpu with --loader, got {options.device}")
     try:

@@ -26,11 +26,12 @@ from common import (
     MEAN,
     SEED,
     STD,
+    add_crops,
     add_shared,
-    check_shared,
     circumstances,
     number,
     official_peer,
+    parsed,
     print_head,
     show_rates,
     take_turns,
@@ -161,12 +162,10 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], prog="throughput.py --pipeline FOLDER")
     add = p.add_argument
     add("--pipeline", type=Path, required=True, metavar="FOLDER", help="class folders of photographs")
-    add("--size", type=number(int, 8, 4096), default=224, metavar="PIXELS", help="of the crops (default: %(default)s)")
-    add("--batch", type=number(int, 1, 2**20), default=256, metavar="N", help="images per batch (default: %(default)s)")
+    add_crops(p, batch=256, seconds=2.0)
     add("--decoded", action="store_true", help="take decoded images from DALI's cache (cuda)")
     add("--cache", type=number(int, 1, 2**20), default=8192, metavar="MB", help="of --decoded (default: %(default)s)")
     add("--repeats", type=number(int, 1, 1000), default=5, metavar="R", help="rounds (default: %(default)s)")
-    add("--seconds", type=number(float, 0.01, 3600), default=2.0, metavar="S", help="a round (default: %(default)s)")
     add("--warmup", type=number(int, 1, 10**6), default=8, metavar="B", help="batches before (default: %(default)s)")
     add_shared(p, PEERS)
     return p
@@ -175,8 +174,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print and write."""
     p = parser()
-    options = p.parse_args(argv)
-    check_shared(p, options, PEERS)
+    options = parsed(p, argv, PEERS)
     if not options.pipeline.is_dir() or not any(folder.is_dir() for folder in options.pipeline.iterdir()):
         p.error(f"argument --pipeline: expected a folder of class folders, got {options.pipeline}")
     if "official" in options.peers and options.device != "cuda":

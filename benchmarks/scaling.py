@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 from bare_loop import PARTS
-from common import add_shared, aligned, check_shared, circumstances, number, significant, write_json
+from common import add_shared, aligned, circumstances, number, parsed, significant, write_json
 
 from prime_dali.training.checkpoint import read_log
 
@@ -86,8 +86,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print and write."""
     p = parser()
-    options = p.parse_args(argv)
-    check_shared(p, options, ())
+    options = parsed(p, argv)
     if options.device == "cuda" and max(options.processes) > torch.cuda.device_count():
         p.error(
             f"argument --processes: expected at most one per GPU, {torch.cuda.device_count()}, got {options.processes}"

@@ -29,9 +29,9 @@ import torchvision
 from common import (
     SEED,
     add_shared,
-    check_shared,
     circumstances,
     number,
+    parsed,
     print_head,
     show_rates,
     take_turns,
@@ -128,8 +128,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print and write."""
     p = parser()
-    options = p.parse_args(argv)
-    check_shared(p, options, ())
+    options = parsed(p, argv)
     if not options.folder.is_dir():
         p.error(f"argument folder: expected a folder of class folders, got {options.folder}")
     facts = circumstances(options, "imagenet")

@@ -32,12 +32,12 @@ from common import (
     Call,
     add_shared,
     aligned,
-    check_shared,
     circumstances,
     failure,
     natural_images,
     number,
     official_peer,
+    parsed,
     peak_growth,
     print_head,
     significant,
@@ -225,8 +225,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure every batch; print, and write, what came out."""
     p = parser()
-    options = p.parse_args(argv)
-    check_shared(p, options, PEERS)
+    options = parsed(p, argv, PEERS)
     official = official_peer(p, options, PRESET, options.views)
     if options.threads:
         torch.set_num_threads(options.threads)
