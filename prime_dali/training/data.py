@@ -15,8 +15,7 @@ from ..data import sampling
 from ..data.cifar import SIDE, read_cifar
 from ..data.formats import open_records
 from ..data.records import Records, joined
-from ..module import PRIME
-from .augmix import AugMix
+from .augmentation import Plain, augmentation, compiled, follow_alpha, mirrored
 from .config import TrainConfig
 from .mixing import Mixing
 from .ranks import Ranks
@@ -30,51 +29,6 @@ VALIDATION_BATCH = 1000
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Normalized images, ``[views * N, 3, H, W]`` in channels_last, the clean ones first; labels, int64 ``[N]``, or soft
 ones of mixed images, float32 ``[N, classes]``."""
-
-
-class Plain(torch.nn.Module):
-    """Normalizes and flips; replaces PRIME in standard training."""
-
-    scale: torch.Tensor
-    shift: torch.Tensor
-
-    def __init__(self, mean: Any, std: Any, out_dtype: torch.dtype) -> None:
-        super().__init__()
-        self.out_dtype = out_dtype
-        self.register_buffer("scale", 1 / (255 * torch.tensor(std))[:, None, None])
-        self.register_buffer("shift", -(torch.tensor(mean) / torch.tensor(std))[:, None, None])
-
-    def forward(
-        self, images: torch.Tensor, index: torch.Tensor, epoch: Any = None, *, flip: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """uint8 ``[N, 3, H, W]`` to normalized images, those with ``flip`` mirrored."""
-        if flip is not None:
-            images = _mirrored(images, flip)
-        return (images * self.scale + self.shift).to(self.out_dtype)
-
-
-def _mirrored(images: torch.Tensor, flip: torch.Tensor) -> torch.Tensor:
-    """Images, those with ``flip``, bool ``[N]``, mirrored left to right."""
-    return torch.where(flip[:, None, None, None], images.flip(-1), images)
-
-
-def augmentation(config: TrainConfig, out_dtype: torch.dtype) -> torch.nn.Module:
-    """What a run does to cropped images: PRIME, AugMix, or only normalization."""
-    mean, std = config.statistics
-    common: dict[str, Any] = {"mean": mean, "std": std, "out_dtype": out_dtype}
-    if config.method == "prime":
-        return PRIME(config.prime(0), seed=config.seed, views=config.views, **common)
-    if config.method == "augmix":
-        return AugMix(config.severity, width=config.width, seed=config.seed, views=config.views, **common)
-    return Plain(**common)
-
-
-def _compiled(augment: torch.nn.Module, device: torch.device) -> Any:
-    """Compiled; on a GPU as a CUDA graph, whose output is copied because its next call would overwrite it."""
-    if device.type != "cuda":
-        return torch.compile(augment, dynamic=False)
-    graph = torch.compile(augment, dynamic=False, mode="reduce-overhead")
-    return lambda *images, **flip: graph(*images, **flip).clone()
 
 
 class CifarData:
@@ -105,7 +59,7 @@ class CifarData:
         self._plain = Plain(*config.statistics, out_dtype).to(ranks.device)
         self._mixing = Mixing(config, len(train.classes), ranks.rank)
         if config.compile and config.method != "prime":  # PRIME is two kernels already
-            self.augment = _compiled(self.augment, ranks.device)
+            self.augment = compiled(self.augment, ranks.device)
         border = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
         digest = hashlib.sha256(train.images.tobytes() + train.labels.tobytes() + "\n".join(train.classes).encode())
         self.identity = digest.hexdigest()
@@ -157,10 +111,9 @@ class CifarData:
         if side != SIDE:
             crops = resize(crops, [side, side], antialias=True)
         if self._mixing.first and flip is not None:  # each image is mirrored by itself, before it is mixed
-            crops, flip = _mirrored(crops, flip), None
+            crops, flip = mirrored(crops, flip), None
         images, labels = self._mixing.before(crops, self._labels[index], step)
-        if self.config.alpha_start != 1:
-            self.augment.config = self.config.prime(run_epoch)
+        follow_alpha(self.augment, self.config, run_epoch)
         return self._mixing.after(self.augment(images, index, epoch, flip=flip), labels, step)
 
     def _epoch(self, epoch: int) -> list[torch.Tensor]:
@@ -220,8 +173,7 @@ class FolderData:
                 if self.augment is not None:
                     assert isinstance(images, torch.Tensor)
                     images, labels = self._mixing.before(images, labels, step)
-                    if self._config.alpha_start != 1:
-                        self.augment.config = self._config.prime(self._config.epoch_at(step, self.steps))
+                    follow_alpha(self.augment, self._config, self._config.epoch_at(step, self.steps))
                     images = self.augment(images, index, epoch)
                 else:
                     images = (torch.cat(images) if isinstance(images, tuple) else images).to(self._dtype)

@@ -82,8 +82,8 @@ class SharedGradients:
 
     def __init__(self, network: nn.Module) -> None:
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        self._all = torch.zeros_like(torch.cat([parameter.detach().flatten() for parameter in self._parameters]))
         counts = [parameter.numel() for parameter in self._parameters]
+        self._all = self._parameters[0].detach().new_zeros(sum(counts))
         self._parts = [
             part.as_strided(parameter.size(), parameter.stride())
             for part, parameter in zip(self._all.split(counts), self._parameters, strict=True)
