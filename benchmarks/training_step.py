@@ -4,18 +4,20 @@
 
     python benchmarks/training_step.py --device cuda --official DIR --json training_step.json
     python benchmarks/training_step.py --device cuda --batch 128 --views 3
+    python benchmarks/training_step.py --device cuda --model timm:vit_small_patch16_224 convnext_tiny
     python benchmarks/training_step.py --device cpu --model resnet18 --batch 2 --size 64 --steps 1 --no-compile
 
 A step takes uint8 images, channels_last, forward and backward through the network in bfloat16 autocast, and ends with
 SGD with Nesterov momentum. Its time is the median over the rounds, each of ``--steps`` steps of every candidate in
-turn, so that a drifting clock hits all alike. Memory is the largest growth during a step: of what torch has allocated
-on CUDA, of the resident set on the CPU. Exit status: 0; 1 if a peer failed or there was a graph break (a line says
-how); 2 for a bad argument.
+turn, so that a drifting clock hits all alike; "of plain" is its share of plain's time in the same round: median,
+minimum, maximum. Memory is the largest growth during a step: of what torch has allocated on CUDA, of the resident set
+on the CPU. Exit status: 0; 1 if a peer failed or there was a graph break (a line says how); 2 for a bad argument.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 import sys
@@ -24,7 +26,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
-import torchvision
 from common import (
     MEAN,
     SEED,
@@ -49,6 +50,7 @@ from torch.nn.functional import cross_entropy
 from torchvision.transforms import v2
 
 import prime_dali
+from prime_dali.models import networks
 from prime_dali.training.losses import jsd_loss
 
 PRESET = "imagenet"
@@ -59,6 +61,7 @@ NOTES = {
     "plain": "normalizes the images, uint8 to bfloat16, in the compiled function; with --views 3, each three times",
     "prime": "prime_dali.PRIME in the compiled function: draws, augments, normalizes; uint8 in, bfloat16 out",
     "prime-eager": "the same, called before the compiled network",
+    "prime-ahead": "the same, for the next step on a stream of its own (prime_dali.ahead)",
     "official": "the authors' code and configuration, called before the compiled network; float32 in [0, 1] in",
     "augmix": "torchvision v2.AugMix(), image by image because it draws once per call, called before plain",
     "1 view": "prime_dali.PRIME by itself, without a network",
@@ -71,6 +74,7 @@ SLOW_STEPS = {"augmix": 2}  # a round at most, because image by image each takes
 class Result:
     """The time of one candidate with one batch; where it failed, ``seconds`` is empty and ``error`` says why."""
 
+    model: str
     name: str
     batch: int
     seconds: tuple[float, ...] = ()  # a step, in each round
@@ -89,12 +93,13 @@ def new_prime(views: int, device: torch.device) -> prime_dali.PRIME:
     return prime_dali.PRIME(PRESET, views=views, mean=MEAN, std=STD, out_dtype=torch.bfloat16).to(device)
 
 
-def candidates(options: argparse.Namespace, official: torch.nn.Module | None, images: torch.Tensor) -> dict[str, Call]:
-    """By name, the calls that each do one training step, all with the same network, or augment alone."""
+def candidates(
+    options: argparse.Namespace, name: str, official: torch.nn.Module | None, images: torch.Tensor
+) -> dict[str, Call]:
+    """By name, the calls that each do one training step, all with the network of this name, or augment alone."""
     device, views = images.device, options.views
     labels = torch.randint(CLASSES, (len(images),), device=device)
-    model = getattr(torchvision.models, options.model)(weights=None, num_classes=CLASSES).to(device)
-    model = model.to(memory_format=torch.channels_last)
+    model = networks.create(name, CLASSES, "imagenet").to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, fused=True)
     augment = new_prime(views, device)
     mean, std = (255 * torch.tensor(v, device=device).view(3, 1, 1) for v in (MEAN, STD))
@@ -125,10 +130,12 @@ def candidates(options: argparse.Namespace, official: torch.nn.Module | None, im
         return batch.to(memory_format=torch.channels_last)
 
     clean = of_network(images.repeat(views, 1, 1, 1))
+    augmented = prime_dali.ahead((augment(images) for _ in itertools.count()), device)
     calls = {
         "plain": step(lambda: plain(clean)),
         "prime": step(lambda: prime(images)),
         "prime-eager": step(lambda: network(augment(images))),
+        "prime-ahead": step(lambda: network(next(augmented))),
     }
     if official is not None:
         floats = images.float() / 255  # not timed: their data loader hands over float32
@@ -137,12 +144,12 @@ def candidates(options: argparse.Namespace, official: torch.nn.Module | None, im
         transform = v2.AugMix()
 
         def augmix() -> torch.Tensor:
-            augmented = [transform(image) for _ in range(1 if views == 1 else 2) for image in images]
-            return plain(of_network(torch.stack(augmented if views == 1 else [*images, *augmented])))
+            mixed = [transform(image) for _ in range(1 if views == 1 else 2) for image in images]
+            return plain(of_network(torch.stack(mixed if views == 1 else [*images, *mixed])))
 
         calls["augmix"] = step(augmix)
-    for name, module in (("1 view", new_prime(1, device)), ("3 views", new_prime(3, device))):
-        calls[name] = partial(module, images)
+    for alone in (1, 3):
+        calls["1 view" if alone == 1 else "3 views"] = partial(new_prime(alone, device), images)
     return calls
 
 
@@ -156,11 +163,11 @@ def peak(call: Call, device: str) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def measure(calls: dict[str, Call], batch: int, options: argparse.Namespace) -> list[Result]:
+def measure(calls: dict[str, Call], model: str, batch: int, options: argparse.Namespace) -> list[Result]:
     """Time all candidates. Where a peer fails, out of memory for instance, its result says so; the others continue."""
     peaks, errors = {}, {}
     for name, call in calls.items():
-        print(f"warming up {name}, batch {batch} ...", file=sys.stderr, flush=True)
+        print(f"warming up {name}, {model}, batch {batch} ...", file=sys.stderr, flush=True)
         try:
             for _ in range(min(options.warmup, SLOW_STEPS.get(name, options.warmup))):
                 call()
@@ -179,32 +186,46 @@ def measure(calls: dict[str, Call], batch: int, options: argparse.Namespace) -> 
             cuda = options.device == "cuda"
             passed = time_cuda(calls[name], count) if cuda else time_cpu(calls[name], 0, count)[1]
             seconds[name].append(passed / count)
-    timed = [Result(name, batch, tuple(seconds[name]), steps[name], peaks[name]) for name in peaks]
-    return timed + [Result(name, batch, error=error) for name, error in errors.items()]
+    timed = [Result(model, name, batch, tuple(seconds[name]), steps[name], peaks[name]) for name in peaks]
+    return timed + [Result(model, name, batch, error=error) for name, error in errors.items()]
 
 
 def table(results: list[Result], options: argparse.Namespace) -> str:
     """The results of one batch, in aligned columns, and what else is to say about them."""
     medians = {r.name: r.median for r in results}
-    rows = [["", "ms / step", "min", "max", "images/s", "it / plain", "peak MiB", "rounds", "steps"]]
+    (plain,) = [r.seconds for r in results if r.name == "plain"]
+    rows = [["", "ms / step", "min", "max", "images/s", "of plain", "min", "max", "peak MiB", "rounds", "steps"]]
     for r in (r for r in results if r.seconds):
         times = [significant(1000 * seconds) for seconds in (r.median, min(r.seconds), max(r.seconds))]
-        ratio = f"{r.median / medians['plain']:.3f}"
+        shares = [mine / theirs for mine, theirs in zip(r.seconds, plain, strict=True)]
+        ratios = [f"{f(shares):.3f}" for f in (statistics.median, min, max)]
         memory = f"{r.peak_bytes / 2**20:,.1f}"
         counts = [str(len(r.seconds)), str(r.steps)]
-        rows.append([r.name, *times, significant(r.batch / r.median), ratio, memory, *counts])
+        rows.append([r.name, *times, significant(r.batch / r.median), *ratios, memory, *counts])
     how = "compiled" if options.compile else "not compiled"
-    head = f"{options.model}, {options.size} x {options.size}, batch {results[0].batch}, --views {options.views}, {how}"
+    size = f"{options.size} x {options.size}"
+    head = f"{results[0].model}, {size}, batch {results[0].batch}, --views {options.views}, {how}"
     ratio = significant(medians["3 views"] / medians["1 view"])
     both = f"PRIME by itself: 3 views (two augmented and the clean one) take {ratio} times as long as 1 view"
     return "\n".join([head, *aligned(rows), both, *(f"{r.name} failed: {r.error}" for r in results if r.error)])
+
+
+def _model(name: str) -> str:
+    """A name of the command line, of a network that there is."""
+    try:
+        with torch.device("meta"):
+            networks.create(name, CLASSES)
+    except (ImportError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return name
 
 
 def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = p.add_argument
-    add("--model", choices=("resnet18", "resnet50"), default="resnet50", help="of torchvision (default: %(default)s)")
+    models = "classifiers of torchvision, or timm:NAME (default: resnet50)"
+    add("--model", type=_model, nargs="+", default=["resnet50"], metavar="NAME", help=models)
     size = "side of the square images (default: %(default)s)"
     add("--size", type=number(int, 32, 4096), default=224, metavar="PIXELS", help=size)
     batch = "images per step (default: 128 256)"
@@ -233,11 +254,11 @@ def main(argv: list[str] | None = None) -> int:
     facts = circumstances(options, PRESET)
     print_head(facts, NOTES, set(NOTES) - (set(PEERS) - set(options.peers)))
     results: list[Result] = []
-    for batch in options.batch:
-        torch.compiler.reset()  # what was compiled for the batch before is of no use
+    for model, batch in itertools.product(options.model, options.batch):
+        torch.compiler.reset()  # what was compiled before is of no use
         torch.manual_seed(SEED)
         images = natural_images(batch, options.size, options.device).to(memory_format=torch.channels_last)
-        rows = measure(candidates(options, official, images), batch, options)
+        rows = measure(candidates(options, model, official, images), model, batch, options)
         results += rows
         print(f"\n{table(rows, options)}", flush=True)
         if options.json:

@@ -87,9 +87,10 @@ def test_training_step(device: str, run_here: Callable[..., str], tmp_path: Path
     text = run_here("training_step", "--device", device, *tiny, "--views", 3, "--no-compile", "--json", written)
     everything = json.loads(written.read_text())
     rows = {row["name"]: row for row in everything["results"]}
-    assert list(rows) == ["plain", "prime", "prime-eager", "augmix", "1 view", "3 views"]
+    assert list(rows) == ["plain", "prime", "prime-eager", "prime-ahead", "augmix", "1 view", "3 views"]
     for name, row in rows.items():
-        assert (row["batch"], row["steps"], row["error"]) == (2, 2 if name == "augmix" else 3, "")
+        assert (row["model"], row["batch"], row["error"]) == ("resnet18", 2, "")
+        assert row["steps"] == (2 if name == "augmix" else 3)
         assert len(row["seconds"]) == 2
         assert 0 < min(row["seconds"]) <= row["median"] <= max(row["seconds"])
     assert "resnet18, 32 x 32, batch 2, --views 3, not compiled" in text
@@ -260,7 +261,7 @@ def test_files_that_cannot_be_drawn(
     ("throughput", "--plot /proc/version", "argument --plot: expected a folder that can be written to, got /proc/version"),
     ("throughput", "--from-json a.json", "argument --from-json: expected --plot DIR beside it, got none"),
     ("throughput", "--from-json /no/such --plot {tmp}", "argument --from-json: expected a file that throughput.py --json has written, got /no/such"),
-    ("training_step", "--model alexnet", "argument --model: invalid choice: 'alexnet'"),
+    ("training_step", "--model alexnut", "argument --model: network: expected a classifier of torchvision or timm, got 'alexnut'"),
     ("training_step", "--views 2", "argument --views: invalid choice: 2"),
     ("training_step", "--batch 1", "argument --batch: expected int from 2 to 1048576, got '1'"),
     ("training_step", "--peers trivial", "argument --peers: invalid choice: 'trivial'"),
