@@ -118,11 +118,9 @@ def compare(results: list[dict]) -> None:
     for r in results:
         if not r["error"] and not smallest["error"]:
             more = r["processes"] / smallest["processes"]
-            for rate, efficiency in (
-                ("images_per_second", "efficiency"),
-                ("bare_images_per_second", "bare_efficiency"),
-            ):
-                r[efficiency] = r[rate] / smallest[rate] / more
+            for name in ("", "bare_"):
+                rate = f"{name}images_per_second"
+                r[f"{name}efficiency"] = r[rate] / smallest[rate] / more
             r["ratio"] = r["efficiency"] / r["bare_efficiency"]
 
 
