@@ -8,7 +8,8 @@
 Each number of processes is two runs under torchrun, with ``--batch`` images per process and what follows ``--`` as
 further settings: "bare", the loop of bare_loop.py over one batch of random pixels, and the training. Rates are medians
 over the parts of a run but the first, when compilers were at work. "of bare" is the rate of the training over that of
-the bare loop, and "efficiency" over that of the training on the first number of processes, each per process.
+the bare loop. "efficiency" is the training's rate per process over that on the smallest number of processes, "bare's"
+the same of the bare loop, and "ratio" the former over the latter.
 Exit status: 0; 1 if a run failed (its last lines say how); 2 for a bad argument.
 """
 
@@ -99,26 +100,42 @@ def main(argv: list[str] | None = None) -> int:
             results.append({"processes": processes, "rates": rates, "bare": bare, "error": ""})
         except RuntimeError as error:
             results.append({"processes": processes, "rates": [], "bare": [], "error": str(error)})
+    compare(results)
     print(table(results))
     if options.json:
         write_json(options.json, {**circumstances(options, "train"), "settings": vars(options), "results": results})
     return int(any(r["error"] for r in results))
 
 
+def compare(results: list[dict]) -> None:
+    """Add the medians, and the efficiencies relative to the smallest number of processes, to the results without an
+    error; if that number has one, only the medians."""
+    smallest = min(results, key=lambda r: r["processes"])
+    for r in results:
+        if not r["error"]:
+            r["images_per_second"], r["bare_images_per_second"] = map(statistics.median, (r["rates"], r["bare"]))
+            r["of_bare"] = r["images_per_second"] / r["bare_images_per_second"]
+    for r in results:
+        if not r["error"] and not smallest["error"]:
+            more = r["processes"] / smallest["processes"]
+            for name in ("", "bare_"):
+                rate = f"{name}images_per_second"
+                r[f"{name}efficiency"] = r[rate] / smallest[rate] / more
+            r["ratio"] = r["efficiency"] / r["bare_efficiency"]
+
+
 def table(results: list[dict]) -> str:
-    """A line for every number of processes."""
-    rows = [["processes", "bare", "images/s", "min", "max", "of bare", "efficiency"]]
-    first = results[0]
+    """A line for every number of processes, of the results of :func:`compare`."""
+    rows = [["processes", "bare", "images/s", "min", "max", "of bare", "efficiency", "bare's", "ratio"]]
     for r in results:
         if r["error"]:
-            rows.append([str(r["processes"]), "failed", *[""] * 5])
+            rows.append([str(r["processes"]), "failed", *[""] * 7])
             continue
-        rate, bare = statistics.median(r["rates"]), statistics.median(r["bare"])
-        share = ""
-        if not first["error"]:
-            share = f"{rate / r['processes'] / (statistics.median(first['rates']) / first['processes']):.3f}"
-        numbers = map(significant, (bare, rate, min(r["rates"]), max(r["rates"])))
-        rows.append([str(r["processes"]), *numbers, f"{rate / bare:.3f}", share])
+        rates = (r["bare_images_per_second"], r["images_per_second"], min(r["rates"]), max(r["rates"]))
+        shares = ("of_bare", "efficiency", "bare_efficiency", "ratio")
+        rows.append([
+            str(r["processes"]), *map(significant, rates), *(f"{r[name]:.3f}" if name in r else "" for name in shares),
+        ])  # fmt: skip
     return "\n".join([*aligned(rows), *(f"{r['processes']} processes: {r['error']}" for r in results if r["error"])])
 
 

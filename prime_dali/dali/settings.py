@@ -157,7 +157,8 @@ class Execution:
     Attributes:
         device: Where to decode and augment: ``"gpu"``, ``"cpu"``, or ``"auto"``, the GPU if it is usable.
         device_id: Number of the GPU. None: torch's current one, otherwise 0.
-        num_threads: Threads of DALI. None: all that this process may use.
+        num_threads: Threads of DALI. None: one for each core that this process may use, or for its part of them if
+            ``torchrun`` has started several processes on this machine.
         prefetch_queue_depth: Number of batches that are prefetched.
 
     Raises:
@@ -186,7 +187,8 @@ class Execution:
 
     def threads(self) -> int:
         """Number of DALI's threads."""
-        return self.num_threads or max(len(os.sched_getaffinity(0)), 1)
+        beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun gives all of them the same cores
+        return self.num_threads or max(len(os.sched_getaffinity(0)) // beside, 1)
 
     def gpu(self) -> int:
         """Number of the GPU, if there is one."""

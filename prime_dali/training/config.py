@@ -116,7 +116,7 @@ class TrainConfig:
     precision: Annotated[Literal["auto", "float32", "bfloat16"], "auto: bfloat16 on a GPU"] = "auto"
     compile: Annotated[bool, "compile the network and the loss with torch.compile"] = True
     deterministic: Annotated[bool, "bit-identical results in every run on the same machine"] = True
-    workers: Annotated[int, "decoding threads per process; 0: all that it may use"] = 0
+    workers: Annotated[int, "decoding threads per process; 0: its part of the cores"] = 0
     save_minutes: Annotated[float, "minutes between checkpoints; there is always one at the end"] = 5.0
     validate_every: Annotated[int, "epochs between validations; there is always one at the end"] = 1
     log_every: Annotated[int, "steps between log lines"] = 50

@@ -9,12 +9,13 @@ from torch import nn
 
 
 def choose(deterministic: bool) -> None:
-    """Choose for this process."""
+    """Choose for this process, before it communicates with others."""
     torch.backends.cudnn.benchmark = not deterministic
     torch.backends.cudnn.deterministic = deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS: one workspace per stream
         os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # no choices by measured time
+        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # switches add gradients in any order
 
 
 def choose_attention(network: nn.Module, device: torch.device, deterministic: bool) -> None:

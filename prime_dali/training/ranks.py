@@ -40,7 +40,7 @@ class Ranks:
         device = _devices.torch_device(wish, local)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        if world > 1:
+        if world > 1:  # NCCL itself starts at the first collective: what is chosen for it until then counts
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         return Ranks(rank, world, device)
 
@@ -64,7 +64,7 @@ class Ranks:
                 dist.broadcast(tensor, 0)
 
     def stop(self) -> None:
-        """Leave the process group."""
+        """Leave the process group; not after an error of this process, because others may still communicate."""
         if self.world > 1:
             dist.destroy_process_group()
 

@@ -184,13 +184,11 @@ def main(argv: list[str]) -> None:
     """
     config = read(argv)
     ranks = Ranks.start(config.device, decodes=not config.is_cifar)
-    try:
-        trainer = Trainer(config, ranks, lambda line: print(line, flush=True), _progress.Progress)
-        if ranks.first:
-            print(trainer.about(), flush=True)
-        result = trainer.run()
-    finally:
-        ranks.stop()
+    trainer = Trainer(config, ranks, lambda line: print(line, flush=True), _progress.Progress)
+    if ranks.first:
+        print(trainer.about(), flush=True)
+    result = trainer.run()
+    ranks.stop()
     if not ranks.first:
         return
     minutes = f"{result.seconds / 60:.1f} minutes of training"
