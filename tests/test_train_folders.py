@@ -211,13 +211,3 @@ def test_a_broken_file_is_replaced(tmp_path: Path, photo: np.ndarray, caplog: py
     (tmp_path / "train" / "a" / "0.jpg").write_bytes(b"no picture")
     assert start(tmp_path, tmp_path / "out").run().finished
     assert "a/0.jpg" in caplog.text
-
-
-@pytest.mark.parametrize("world", [2, 3])
-def test_processes_see_every_image_once(data: Path, tmp_path: Path, world: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ranks, "broadcast", lambda ranks, tensors: None)  # there are no other processes
-        parts = [start(data, tmp_path, ranks=Ranks(rank, world, torch.device("cpu"))) for rank in range(world)]
-    seen = sorted(n for part in parts for batch in part.data._train for n in batch.indices.tolist())
-    assert seen == list(range(18))
-    assert sum(len(labels) for part in parts for _, labels in part.data.validation()) == 9
