@@ -28,8 +28,8 @@ SANITIZED := build/sanitized/lib
 INSTRUMENTED := build/coverage/lib
 SECONDS ?= 60
 BATCH ?= 256
-TESTS ?= $(addprefix tests/test_,primitives.py torch.py arrays.py bad_input.py channels.py cifar.py core_checks.py \
-	draws.py pixels.py random.py sampling.py scores.py states.py train_settings.py waves.py)
+TESTS ?= $(addprefix tests/test_,channels.py waves.py scores.py arrays.py primitives.py torch.py pixels.py cifar.py \
+	bad_input.py core_checks.py draws.py random.py states.py sampling.py train_settings.py)
 NOT_COVERED := one_primitive each_slot every_order whole_images largest_and_smallest
 # On a GPU tests measure memory and times, and would see each other's.
 WORKERS ?= $(if $(CUDA_MAJOR),0,2)
@@ -59,13 +59,14 @@ format: $(VENV)/installed
 	$(BIN)/clang-format -i $(SOURCES)
 
 # The lines that no test runs, of Python and of the C++ core, whose instrumented libraries are in build/ with a copy of the
-# package. A process per file: workers of pytest-xdist end without writing what gcc counted. Tests of torch.compile are
-# left out: they take long under a tracer, which does not see compiled code. So are those that compare most pixels with the
-# reference: the others run the same lines of the core.
+# package. No workers of pytest-xdist, which end without writing what gcc counted, but a process for four files: the first
+# two have the CUDA sources compiled for the CPU, once. Tests of torch.compile are left out: they take long under a tracer,
+# which does not see compiled code. So are those that compare most pixels with the reference: the others run the same
+# lines of the core.
 coverage: $(INSTRUMENTED)/built
 	find build/coverage -name '*.gcda' -delete
 	$(BIN)/coverage erase
-	printf '%s\n' $(TESTS) | PYTHONPATH=$(INSTRUMENTED) xargs -n 1 -P $(if $(filter 0,$(WORKERS)),1,$(WORKERS)) \
+	printf '%s\n' $(TESTS) | PYTHONPATH=$(INSTRUMENTED) xargs -n 4 -P $(if $(filter 0,$(WORKERS)),1,$(WORKERS)) \
 		$(BIN)/coverage run --parallel-mode $(BIN)/pytest -q -k "not compil and not export $(foreach name,$(NOT_COVERED),and not $(name))"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report

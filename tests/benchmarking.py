@@ -41,6 +41,17 @@ def run_here(
 
 
 @pytest.fixture
+def tiny_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of torchvision's ResNet-18: nothing here depends on what a network computes."""
+
+    def created(weights: None, num_classes: int) -> torch.nn.Module:
+        layers = torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        return torch.nn.Sequential(*layers, torch.nn.Linear(8, num_classes))
+
+    monkeypatch.setattr("torchvision.models.resnet18", created)
+
+
+@pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """A folder with one class of four photographs."""
     (tmp_path / "photos" / "class").mkdir(parents=True)

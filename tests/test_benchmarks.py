@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ import torch
 from conftest import CUDA, make_images
 
 import prime_dali
+from prime_dali import cli
 from prime_dali.data.formats import open_records
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
@@ -23,6 +26,7 @@ import benchmarking
 from benchmarking import FOLDER, assert_rated
 
 script, run_here, photos = benchmarking.script, benchmarking.run_here, benchmarking.photos  # fixtures
+tiny_network = benchmarking.tiny_network
 PNG = b"\x89PNG"
 
 
@@ -81,6 +85,7 @@ def test_replays_of_the_graph_draw_anew(device: str, script: Callable[[str], Mod
         assert any(torch.equal(out, other) for other in epochs)
 
 
+@pytest.mark.usefixtures("tiny_network")
 def test_training_step(device: str, run_here: Callable[..., str], tmp_path: Path) -> None:
     written = tmp_path / "out.json"
     tiny = ["--model", "resnet18", "--size", 32, "--batch", 2, "--steps", 3, "--rounds", 2, "--warmup", 1]
@@ -136,6 +141,7 @@ def test_the_page_shows_what_agreement_wrote(script: Callable[[str], ModuleType]
     assert script("agreement").markdown(results) in (FOLDER.parent / "docs/METHOD.md").read_text()
 
 
+@pytest.mark.usefixtures("tiny_network")
 def test_pipelines(device: str, photos: Path, plugin: Path, run_here: Callable[..., str], tmp_path: Path) -> None:
     written = tmp_path / "out.json"
     tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--warmup", 1, "--peers", "trivial"]
@@ -323,20 +329,34 @@ def test_scaling_says_why_a_run_failed(script: Callable[[str], ModuleType]) -> N
     assert script("scaling").last_lines("one\n" * 20) == "\n".join(["one"] * 15)
 
 
-@pytest.mark.timeout(200)
-def test_scaling_runs(run_here: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torchvision", reason="torchvision is not installed")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_scaling_runs(
+    script: Callable[[str], ModuleType], run_here: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its programs in this process: test_train.py has two that torchrun starts."""
     images = make_images(64, 32, 32, torch.uint8).flatten(1)
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         torch.cat([(torch.arange(64) % 10).to(torch.uint8)[:, None], images], 1).numpy().tofile(
             tmp_path / f"{name}.bin"
         )
+    started = []
+
+    def torchrun(command: list[str], **pipes: bool) -> subprocess.CompletedProcess[str]:
+        *options, program = command[1 : command.index("--out")]
+        started.append(options[:4])
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            if program == "train":
+                cli.main(command[command.index("train") :])
+            else:
+                script(Path(program).stem).main(command[command.index("--out") :])
+        return subprocess.CompletedProcess(command, 0, printed.getvalue())
+
+    monkeypatch.setattr(script("scaling"), "subprocess", SimpleNamespace(run=torchrun))
     out = run_here(
         "scaling", "--processes", 1, "--batch", 8, "--steps", 16, "--json", tmp_path / "s.json", "--", "--data", tmp_path, "--method", "standard",
         "--network", "shufflenet_v2_x0_5", "--stem", "imagenet", "--no-compile",
     )  # fmt: skip
+    assert started == [["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]] * 2
     assert [line.split()[0] for line in out.splitlines()] == ["processes", "1"]
-    found = json.loads((tmp_path / "s.json").read_text())["results"]
-    assert [(len(r["rates"]), len(r["bare"])) for r in found] == [(7, 7)]
-    assert all(rate > 0 for r in found for rate in (*r["rates"], *r["bare"]))
+    [found] = json.loads((tmp_path / "s.json").read_text())["results"]
+    assert (len(found["rates"]), len(found["bare"]), found["ratio"]) == (7, 7, 1)
+    assert all(rate > 0 for rate in (*found["rates"], *found["bare"]))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import subprocess
-import sys
+import resource
+import signal
 from pathlib import Path
 
+import forking
 import numpy as np
 import pytest
 from PIL import Image
@@ -25,6 +26,13 @@ def prime_dali(*arguments: object) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert not cli.main([str(argument) for argument in arguments])
     return printed.getvalue()
+
+
+def with_a_full_disk(*words: str) -> None:
+    """A command whose files have a limit, which stands for a disk that is full; for a process of its own."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))
+    raise SystemExit(cli.main(list(words)))
 
 
 @pytest.fixture
@@ -49,14 +57,10 @@ def test_from_pictures_to_tables(pictures: Path, tmp_path: Path) -> None:
     run, noisy, results = (tmp_path / name for name in ("run", "CIFAR-10-C", "results"))
     train = ("train", "--data", pictures, "--out", run, "--network", "shufflenet_v2_x0_5", "--stem", "imagenet", "--no-compile",
              "--batch", 50, "--epochs", 2, "--log-every", 1, "--device", "cpu")  # fmt: skip
-    # A disk quota stands for a machine that dies: no checkpoint can be written, and the run stops with an error.
-    limited = "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6)); sys.argv = ['prime-dali', *sys.argv[1:]]; "
-    limited += "runpy.run_module('prime_dali.cli', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", limited, *map(str, train), "--save-minutes", "0"],
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == 1
-    assert "last.pt: the checkpoint cannot be written" in done.stderr
+    process = forking.start(tmp_path / "said", with_a_full_disk, *map(str, train), "--save-minutes", "0")
+    process.join()
+    assert process.exitcode == 1
+    assert "last.pt: the checkpoint cannot be written" in (tmp_path / "said").read_text()
     assert not list(run.glob("*.pt"))
     assert "done: 12 steps" in prime_dali(*train)
     assert "last.pt" in prime_dali(*train)  # nothing is left to do

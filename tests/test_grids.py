@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+import forking
 import gridding
 from gridding import TINY, options, table
 
@@ -43,10 +46,22 @@ def arguments(cifar: Path, corrupted: Path, out: Path, *more: object) -> list[ob
             "workers=0", *more]  # fmt: skip
 
 
+def follow_forked(children: grids.Children, name: str, command: Sequence[str]) -> tuple[bytes, int | None]:
+    """``Children._follow`` with a forked process: starting one takes longer than what it does."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = forking.command(Path(folder) / "said", *command[3:])
+        process.join()
+        said = (Path(folder) / "said").read_bytes()
+    for line in said.decode().splitlines():
+        print(f"{name}: {line}")
+    return said, process.exitcode
+
+
 @pytest.mark.timeout(200)
 def test_runs_that_are_killed_and_fail(
-    cifar: Path, corrupted: Path, grid: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+    cifar: Path, corrupted: Path, grid: Path, tmp_path: Path, capfd: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """A run is killed with its grid, and another cannot start: the same command finishes the first, reports the second."""
     out = tmp_path / "out"
     words = arguments(cifar, corrupted, out, "--grid", grid)
@@ -68,6 +83,7 @@ def test_runs_that_are_killed_and_fail(
     time.sleep(0.5)
     assert log.read_text() == before
 
+    monkeypatch.setattr(grids.Children, "_follow", follow_forked)
     with pytest.raises(
         RuntimeError, match=r"1 of 2 runs failed.*primitives=color: train ended with status 1.*last\.pt"
     ):

@@ -23,8 +23,9 @@ pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 import forking
 import training
-from training import ALONE, TEST, command, losses, run, settings, wait_for_a_loss
+from training import ALONE, TEST, losses, run, settings, wait_for_a_loss
 
+from prime_dali import cli
 from prime_dali._command import INTERRUPTED, STOPPED
 from prime_dali._files import held
 from prime_dali.models import networks
@@ -102,23 +103,22 @@ def test_killed_and_continued_on_a_gpu(cifar: Path, tmp_path: Path) -> None:
     assert losses(out) == losses(tmp_path / "whole")
 
 
+def hear_ctrl_c(*words: str) -> None:
+    """Of a command, also where what started this process ignores SIGINT, as a job in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    raise SystemExit(cli.main(list(words)))
+
+
 def test_ctrl_c_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path) -> None:
-    heard = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background jobs ignore it, and so would this
-    try:
-        process = subprocess.Popen(
-            command(cifar, tmp_path, "--jsd"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-    finally:
-        signal.signal(signal.SIGINT, heard)
+    said = tmp_path.with_suffix(".txt")
+    process = forking.start(said, hear_ctrl_c, "train", *settings(cifar, tmp_path, "--jsd"))
     wait_for_a_loss(tmp_path)
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=100)
-    assert process.returncode == INTERRUPTED
-    assert "stopping within 2 steps, then saving; Ctrl-C again stops at once" in error
-    assert "Traceback" not in error
-    assert "stopped by Ctrl-C after step" in out
+    os.kill(process.pid, signal.SIGINT)
+    process.join(100)
+    assert process.exitcode == INTERRUPTED
+    assert "stopping within 2 steps, then saving; Ctrl-C again stops at once" in said.read_text()
+    assert "Traceback" not in said.read_text()
+    assert "stopped by Ctrl-C after step" in said.read_text()
     run(cifar, tmp_path, "--jsd")
     assert losses(tmp_path) == losses(whole)
 

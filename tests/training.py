@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,10 +53,6 @@ SMALL = f"--network {NETWORK} --stem imagenet --no-compile --batch 20 --epochs 3
 
 def settings(cifar: Path, out: Path, *more: str) -> list[str]:
     return ["--data", str(cifar), "--out", str(out), *SMALL, "--device", "cpu", *more]
-
-
-def command(cifar: Path, out: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "prime_dali", "train", *settings(cifar, out, *more)]
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
