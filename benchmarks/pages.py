@@ -266,16 +266,17 @@ def pipeline() -> str:
     return f"{table(['images per second', 'one view', 'three views'], rows)}\n\n{text}"
 
 
-def loop() -> str:
-    """A training loop that a DALI pipeline feeds."""
-    file = File("h100_loop.json")
-    without, native, cupy = (file.median(name) for name in ("without", "native", "cupy"))
-    return (
-        "A ResNet-50 training loop on an H100, fed by a DALI pipeline (batch 256, bfloat16, compiled), runs at "
-        f'{count(native)} images/s with PRIME (`mode="native"`) and at {count(without)} without: '
-        f'{native / without:.3f}. With `mode="cupy"` it is {cupy / without:.3f}, because Python in the pipeline and '
-        "Python in the loop wait for each other."
-    )
+def scaling() -> str:
+    """prime-dali train on one GPU and on several, beside the network alone."""
+    file = File("h200_scaling.json")
+    rows = []
+    for row in file.content["results"]:
+        shares = [f"{row[name]:.3f}" for name in ("of_bare", "efficiency", "bare_efficiency", "ratio")]
+        rows.append([
+            str(row["processes"]), count(row["images_per_second"]), count(row["bare_images_per_second"]), *shares,
+        ])  # fmt: skip
+    head = ["GPUs", "images/s", "network alone", "share of it", "efficiency", "of the network alone", "their ratio"]
+    return table(head, rows)
 
 
 def peers() -> str:
@@ -331,8 +332,8 @@ def formats() -> str:
 
 def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
-    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "pipeline", "decoded")
-    files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json"), File("h100_loop.json")]
+    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "scaling", "pipeline", "decoded")
+    files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json")]
     lines = [file.source() for file in [*files, File("cpu_imagenet.json"), File("cpu_cifar.json")]]
     for name in ("cost", "cost_official"):
         content = File(f"{name}.json").content
@@ -355,7 +356,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "step": step,
     "vit": vit,
     "pipeline": pipeline,
-    "loop": loop,
+    "scaling": scaling,
     "peers": peers,
     "loader": loader,
     "formats": formats,

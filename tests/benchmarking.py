@@ -42,13 +42,13 @@ def run_here(
 
 @pytest.fixture
 def tiny_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the place of torchvision's ResNet-18: nothing here depends on what a network computes."""
+    """In the place of every network: nothing here depends on what it computes."""
 
-    def created(weights: None, num_classes: int) -> torch.nn.Module:
+    def created(network: str, num_classes: int, stem: str = "imagenet", drop_path: float = 0.0) -> torch.nn.Module:
         layers = torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
         return torch.nn.Sequential(*layers, torch.nn.Linear(8, num_classes))
 
-    monkeypatch.setattr("torchvision.models.resnet18", created)
+    monkeypatch.setattr("prime_dali.models.networks.create", created)
 
 
 @pytest.fixture

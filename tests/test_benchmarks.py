@@ -141,7 +141,6 @@ def test_the_page_shows_what_agreement_wrote(script: Callable[[str], ModuleType]
     assert script("agreement").markdown(results) in (FOLDER.parent / "docs/METHOD.md").read_text()
 
 
-@pytest.mark.usefixtures("tiny_network")
 def test_pipelines(device: str, photos: Path, plugin: Path, run_here: Callable[..., str], tmp_path: Path) -> None:
     written = tmp_path / "out.json"
     tiny = ["--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--warmup", 1, "--peers", "trivial"]
@@ -149,10 +148,6 @@ def test_pipelines(device: str, photos: Path, plugin: Path, run_here: Callable[.
     modes = ["native", "cupy", "dlpack", *(["torch"] if device == "cuda" else [])]
     assert_rated(written, ["plain", "copy", *(f"{m}{x}" for m in modes for x in ("", " x 3")), "trivial"])
     assert "32 x 32, batch 2, 2 threads, decoded" in text
-    tiny = ["--model", "resnet18", "--size", 32, "--batch", 2, "--steps", 2, "--rounds", 2, "--warmup", 1]
-    text = run_here("training_loop", photos, "--device", device, *tiny, "--no-compile", "--json", written)
-    assert_rated(written, ["bare", "without", "native", "cupy", "dlpack"])
-    assert "resnet18, 32 x 32, batch 2" in text
 
 
 def test_formats(
