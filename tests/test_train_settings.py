@@ -110,7 +110,7 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"alpha_start": 0.0, "method": "augmix"}, "alpha_start: expected 1 with method augmix, got 0.0"),
     ({"alpha_start": 0.0, "epochs": 1}, "alpha_start: expected 1 with a single epoch, got 0.0"),
     ({"draws": "batch", "method": "standard"}, "draws: expected 'image' with method standard, got 'batch'"),
-    ({"alpha_start": 1e7}, "alpha: expected 0 to 1e\\+06"),
+    ({"alpha_start": 1e7, "alpha": 2.0}, "alpha_start: expected at most 500000 with alpha 2, got 1e\\+07"),
     ({"draws": "bach"}, "draws: expected one of 'image', 'batch'"),
     ({"warmup": 1.0}, "warmup: expected a fraction"),
     ({"momentum": (0.9, 0.8)}, "momentum: expected 0 <= minimum"),

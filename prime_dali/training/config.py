@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from .. import _arguments
 from .._progress import plural
-from ..config import PrimeConfig, preset
+from ..config import MAX_AMPLITUDE, PrimeConfig, preset
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 from .recipes import RECIPES
 
@@ -165,6 +165,9 @@ class TrainConfig:
                 raise ValueError(f"{name}: expected {unused!r} with method {self.method}, got {value!r}")
         if self.alpha_start != 1 and self.epochs == 1:
             raise ValueError(f"alpha_start: expected 1 with a single epoch, got {self.alpha_start}; use alpha")
+        if self.alpha <= MAX_AMPLITUDE < self.alpha_at(0):
+            most = f"{MAX_AMPLITUDE / self.alpha:g} with alpha {self.alpha:g}"
+            raise ValueError(f"alpha_start: expected at most {most}, got {self.alpha_start:g}")
         if self.resize and self.resize < self.size:
             raise ValueError(f"resize: expected at least size, {self.size}, got {self.resize}")
         if self.deepaugment and (len(self.deepaugment) != 2 or self.is_cifar):
