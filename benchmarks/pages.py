@@ -16,6 +16,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -36,9 +37,9 @@ FORMATS = {
 BLOCK = re.compile(r"<!-- numbers: ([\w-]+) -->(\n?).*?<!-- end -->", re.DOTALL)
 
 
-def main_table() -> str:
-    """The CIFAR-10 table: means and standard deviations over seeds."""
-    content = File("cifar10/methods.json").content
+def methods_table(dataset: str) -> str:
+    """The methods on a data set: means and standard deviations over seeds."""
+    content = File(f"{dataset.lower().replace('-', '')}/methods.json").content
     names = {
         "standard": "standard",
         "augmix+jsd": "AugMix + JSD",
@@ -58,7 +59,7 @@ def main_table() -> str:
         (reported,) = [row["scores"] for row in here if not row["measured"]] or [{}]
         theirs = [f"{reported[score]:.1f}" if score in reported else "-" for score in ("clean", "corrupted")]
         rows.append([name, *cells, str(own["runs"]), ", ".join(theirs) if reported else ""])
-    head = ["", "clean, %", "CIFAR-10-C, %", "C-bar, %", "seeds", "reported: clean, CIFAR-10-C"]
+    head = ["", "clean, %", f"{dataset}-C, %", "C-bar, %", "seeds", f"reported: clean, {dataset}-C"]
     return table(head, rows)
 
 
@@ -343,7 +344,8 @@ def measured() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    "main-table": main_table,
+    "main-table": partial(methods_table, "CIFAR-10"),
+    "cifar100-table": partial(methods_table, "CIFAR-100"),
     "gpu": gpu,
     "channels": channels,
     "cpu": cpu,
