@@ -160,8 +160,9 @@ def color(x: Array, slot: Slot) -> Array:
         True
     """
     frequencies = np.arange(slot.first, slot.last + 1)
-    waves = [b[:, None, None] * np.sin(np.pi * f * x) for f, b in zip(frequencies, slot.coefficients.T, strict=True)]
-    return x + np.sum(waves, axis=0)
+    levels, places = np.unique(x, return_inverse=True)  # of bytes 256 at most
+    waves = slot.coefficients @ np.sin(np.pi * np.outer(frequencies, levels))
+    return x + waves[np.arange(len(x))[:, None, None], places.reshape(x.shape)]
 
 
 def noise(x: Array, slot: Slot) -> Array:

@@ -182,10 +182,14 @@ def test_plugins_that_do_not_fit_are_refused(program: str, message: str, tmp_pat
     assert re.search(message, done.stderr), done.stderr[-2000:]
 
 
-def test_one_process_compiles_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_compiles_and_the_others_wait(
+    plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a compiler that has the result ready."""
     monkeypatch.setenv("PRIME_DALI_CACHE", str(tmp_path / "cache"))
     compiler = tmp_path / "compiler"
-    compiler.write_text(f'#!/bin/sh\necho once >> {tmp_path}/calls\nsleep 1\nexec c++ "$@" -O0\n')
+    made = f'while [ "$1" != -o ]; do shift; done\nexec cp {plugin} "$2"\n'
+    compiler.write_text(f"#!/bin/sh\necho once >> {tmp_path}/calls\nsleep 1\n{made}")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     program = "from prime_dali import dali; dali.load_plugin()"
