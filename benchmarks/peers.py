@@ -78,7 +78,8 @@ def kornia_sequence(compiled: bool, images: torch.Tensor) -> Call:
         kornia.ColorJiggle(0.2, 0.2, 0.2, 0.1, p=0.5),
         kornia.RandomGaussianNoise(std=0.05, p=0.5),
     )
-    return at_once(torch.compile(sequence) if compiled else sequence, images.float() / 255)
+    # dynamic: the number of images that an operation gets is drawn anew in each call
+    return at_once(torch.compile(sequence, dynamic=True) if compiled else sequence, images.float() / 255)
 
 
 def dali(name: str, images: torch.Tensor) -> Call:

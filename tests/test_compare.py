@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gridding
 import numpy as np
@@ -11,7 +14,8 @@ from gridding import options, table
 from PIL import Image
 from test_grid_tables import finished
 
-from prime_dali.experiments import compare, grid_file, grids
+from prime_dali.experiments import compare, grid_file, grid_plots, grids
+from prime_dali.experiments.grid_tables import Row
 
 one_thread = gridding.one_thread
 WORDS = ["--set", "data=/d", "--evaluate", "cifar-c=/c"]
@@ -64,6 +68,28 @@ def test_differences_are_those_of_one_seed(tmp_path: Path, capsys: pytest.Captur
     assert table(tmp_path, "draws")["image reported"]["corrupted"] == "89.3"
     with Image.open(tmp_path / "draws.png") as picture:
         assert np.asarray(picture).std() > 10
+
+
+def test_minutes_against_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line per recipe, from its shortest run to its longest, at the accuracies of the runs that have them."""
+    figures, plot = [], grid_plots._plots.plot
+
+    @contextlib.contextmanager
+    def kept(*arguments: Any) -> Iterator[Any]:
+        with plot(*arguments) as figure:
+            yield figure
+            figures.append(figure)
+
+    monkeypatch.setattr(grid_plots._plots, "plot", kept)
+    given = {"prime-100": (2.0, 93.0), "prime-25": (0.5, 90.0), "other-80": (1.0, 94.0), "prime-50": (None, None)}
+    rows = [Row(name, "CIFAR-10", True, "", {} if score is None else {"clean": score, "corrupted": score - 5}, minutes=minutes)
+            for name, (minutes, score) in given.items()]  # fmt: skip
+    grid_plots.draw_minutes([*rows, Row("prime-100", "CIFAR-10", False, "", {"clean": 1.0})], tmp_path / "plot.png")
+    clean, corruption = figures[0].axes
+    lines = [container[0] for container in clean.containers]
+    assert [line.get_xydata().tolist() for line in lines] == [[[0.5, 90.0], [2.0, 93.0]], [[1.0, 94.0]]]
+    assert [container.get_label() for container in corruption.containers] == ["prime", "other"]
+    assert corruption.containers[1][0].get_ydata().tolist() == [89.0]
 
 
 def test_one_seed_compares_nothing(tmp_path: Path) -> None:

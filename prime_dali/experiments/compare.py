@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..evaluation import report
@@ -32,6 +33,7 @@ class Question:
     """Settings by name of the run, from the data set of the recipe; the first one is what the others differ from."""
     reported: Mapping[str, tuple[Reported, ...]]
     """Numbers of the paper, by name of the run."""
+    draw: Callable[[Sequence[Row], Path], None] = grid_plots.draw
 
 
 def _fixed(summary: str, runs: Mapping[str, Settings], **reported: Reported) -> Question:
@@ -44,6 +46,17 @@ _ALONE, _WITH_JSD = Reported("CIFAR-10", {"corrupted": 89.3}), Reported("CIFAR-1
 _WAVES = (5, 10, 20)  # 10 is the example of the authors' code
 _ONLY_WAVES: Settings = {"primitives": []}
 _AFTER, _BEFORE = {"mix_order": "after"}, {"mix_order": "before"}
+
+
+def _minutes(dataset: str) -> dict[str, Settings]:
+    """Recipes of the data set, each for several numbers of epochs."""
+    found = {
+        f"prime{name}-{epochs}": {"recipe": dataset, "epochs": epochs, **settings}
+        for name, settings in (("+jsd-official", {"jsd": True, **_OFFICIAL}), ("", {})) for epochs in (100, 50, 25)
+    }  # fmt: skip
+    if (fast := f"{dataset}-fast") in RECIPES:
+        found |= {f"fast-{epochs}": {"recipe": fast, "epochs": epochs} for epochs in (160, 80, 40, 20)}
+    return found
 
 
 def _networks(dataset: str) -> dict[str, Settings]:
@@ -95,6 +108,10 @@ QUESTIONS: dict[str, Question] = {
         {"three": {"jsd": True, "jsd_views": 3}, "two": {"jsd": True, "jsd_views": 2}, "one": {"jsd": False}},
         three=_WITH_JSD, one=_ALONE,
     ),
+    "minutes": Question(
+        "minutes of training against accuracy, of the paper's recipe and of a fast one, each run alone on a GPU",
+        _minutes, {}, grid_plots.draw_minutes,
+    ),
     "networks": Question("what PRIME gives networks of other kinds", _networks, {}),
     "schedule": _fixed(
         "an alpha that rises from 0 to 1 or falls from 2 to 1 over the epochs, and the constant ones of the same means",
@@ -128,7 +145,7 @@ def analysis(name: str) -> grids.Analysis:
     def notes(rows: Sequence[Row]) -> list[str]:
         return [question.summary]
 
-    return grids.Analysis(name, {}, {"jsd": False}, build, notes, grid_plots.draw, differences, SEEDS)
+    return grids.Analysis(name, {}, {"jsd": False}, build, notes, question.draw, differences, SEEDS)
 
 
 def differences(rows: Sequence[Row]) -> list[str]:

@@ -42,3 +42,25 @@ def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = Non
             axes.set(title=what, xlabel="accuracy, %")
         figure.suptitle(rows[0].dataset)
         _plots.legend(figure, axes_of[0])
+
+
+def draw_minutes(rows: Sequence[Row], path: Path) -> None:
+    """Plot accuracies by minutes of training: a line for the runs whose names differ only in what follows the last
+    hyphen."""
+    lines: dict[str, list[Row]] = {}
+    for row in sorted((row for row in rows if row.measured and row.minutes), key=lambda row: row.minutes or 0):
+        lines.setdefault(row.run.rpartition("-")[0], []).append(row)
+    with _plots.plot(path, 4.8) as figure:
+        panels = figure.subplots(2, 1, sharex=True)
+        for axes, column, title in zip(panels, ("clean", "corrupted"), ("clean", "corruption"), strict=True):
+            for (name, line), color, marker in zip(lines.items(), _plots.COLORS, _plots.MARKERS, strict=False):
+                known = [row for row in line if column in row.scores]
+                axes.errorbar(
+                    [row.minutes for row in known], [row.scores[column] for row in known],
+                    yerr=[row.spread.get(column, 0.0) for row in known], label=name, color=color, marker=marker,
+                )  # fmt: skip
+            axes.set(ylabel=f"{title} accuracy, %", xscale="log")
+        panels[1].set(xlabel="minutes of training steps")
+        figure.suptitle(rows[0].dataset)
+        if lines:
+            _plots.legend(figure, panels[0])

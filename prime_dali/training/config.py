@@ -166,8 +166,8 @@ class TrainConfig:
         if self.alpha_start != 1 and self.epochs == 1:
             raise ValueError(f"alpha_start: expected 1 with a single epoch, got {self.alpha_start}; use alpha")
         if self.alpha <= MAX_AMPLITUDE < self.alpha_at(0):
-            most = f"{MAX_AMPLITUDE / self.alpha:g} with alpha {self.alpha:g}"
-            raise ValueError(f"alpha_start: expected at most {most}, got {self.alpha_start:g}")
+            limit = f"{MAX_AMPLITUDE / self.alpha:g} with alpha {self.alpha:g}"
+            raise ValueError(f"alpha_start: expected at most {limit}, got {self.alpha_start:g}")
         if self.resize and self.resize < self.size:
             raise ValueError(f"resize: expected at least size, {self.size}, got {self.resize}")
         if self.deepaugment and (len(self.deepaugment) != 2 or self.is_cifar):
