@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kBegin, 4) begin_kernel(const __grid_constant_
 }
 
 BeginParams begin_params(const Workspace& w) {
-  const int quads = w.shape.pitch / 4, pack_blocks = (quads * ((w.shape.height + 1) / 2) + kBegin - 1) / kBegin;
+  const int pack_blocks = (w.shape.pairs * ((w.shape.height + kRows - 1) / kRows) + kBegin - 1) / kBegin;
   return {{},
           w.plan,
           {w.first_channel, w.shape, w.split_modes, w.admitted, w.first_round, w.pool, w.packed, w.parameters, w.tables,
@@ -79,8 +79,7 @@ BeginParams begin_params(const Workspace& w) {
           w.admitted,
           w.parameters,
           w.tables,
-          {w.input, reading_of(w.input, w.args.channels, w.shape.width), w.shape, pack_blocks, quads,
-           division_word(quads), w.packed, w.bad},
+          {w.input, reading_of(w.input, w.args.channels, w.shape.width), w.shape, pack_blocks, w.packed, w.bad},
           w.sines_y,
           w.sines_x,
           w.first_channel};
