@@ -34,7 +34,8 @@ struct PassParams {
   const int* count;    // [1]
 };
 
-// Block (b, c): kThreads patches of 2 columns x kRows rows of chains c, c + gridDim.y, ... of to_do.
+// Block (b, c): kThreads patches of 2 columns x kRows rows of some chains in a row of to_do: mostly those of one image,
+// whose first passes read the same pixels.
 // Reads passes, steps, and what they point to: the packed image or that of the pass before, taps, shifts or a table.
 // Writes the image of pass `number`, to the end of the pool. Every other pass goes through its chains backwards, for
 // what the pass before has written last is still in the L2.
@@ -44,8 +45,8 @@ __global__ void __launch_bounds__(kThreads, 8) pass_kernel(const __grid_constant
   __shared__ __align__(16) Table<kC> table;
   after_last_kernel();
   const ImageShape& shape = p.inputs.shape;
-  const int count = *p.count;
-  for (int i = blockIdx.y; i < count; i += gridDim.y) {
+  const int count = *p.count, some = (count + gridDim.y - 1) / gridDim.y, first = blockIdx.y * some;
+  for (int i = first; i < min(first + some, count); ++i) {
     const int chain_index = p.to_do[p.number % 2 ? count - 1 - i : i];
     const Pass pass = p.passes[chain_index * p.inputs.plan.shape.depth + p.number];
     load_table(table, pass);
