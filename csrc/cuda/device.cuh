@@ -91,6 +91,22 @@ __device__ __forceinline__ uint32_t permuted(uint32_t a, uint32_t b, uint32_t se
   return y;
 }
 
+// Copies 16 bytes into shared memory, and goes on: they are there, for this thread, after wait_for_copies().
+__device__ __forceinline__ void copy_async(uint4* to, const uint4* from) {
+#if __CUDA_ARCH__ >= 800
+  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+#else
+  *to = *from;
+#endif
+}
+
+__device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // sum += a b for 16 x 16 by 16 x 8 numbers, each lane holding its share as mma's m16n8k16 wants it.
 __device__ __forceinline__ void multiply_add(float (&sum)[4], uint4 a, uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800

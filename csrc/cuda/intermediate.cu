@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(kHalfThreads, kAtOnce ? 6 : 4)
   half_products<kRoom, kAtOnce>(p);
 }
 
-// Block (x, f, part): 16 columns and their mirror images, 16 rows a warp and theirs, of fields f, f + gridDim.y, ...
+// Block (x, f): 16 columns and their mirror images of fields f, f + gridDim.y, ...
 // Reads fields, half products and the sines of y.
 // Writes shifts, to the start of the pool.
-__global__ void __launch_bounds__(kShiftThreads, 2) shift_kernel(const __grid_constant__ ShiftParams p) {
+__global__ void __launch_bounds__(kShiftThreads, 4) shift_kernel(const __grid_constant__ ShiftParams p) {
   after_last_kernel();
   shifts(p);
 }
@@ -34,7 +34,8 @@ struct PassParams {
   const int* count;    // [1]
 };
 
-// Block (b, c): kThreads patches of 2 columns x kRows rows of chains c, c + gridDim.y, ... of to_do.
+// Block (b, c): kThreads patches of 2 columns x kRows rows of some chains in a row of to_do: mostly those of one image,
+// whose first passes read the same pixels.
 // Reads passes, steps, and what they point to: the packed image or that of the pass before, taps, shifts or a table.
 // Writes the image of pass `number`, to the end of the pool. Every other pass goes through its chains backwards, for
 // what the pass before has written last is still in the L2.
@@ -44,8 +45,8 @@ __global__ void __launch_bounds__(kThreads, 8) pass_kernel(const __grid_constant
   __shared__ __align__(16) Table<kC> table;
   after_last_kernel();
   const ImageShape& shape = p.inputs.shape;
-  const int count = *p.count;
-  for (int i = blockIdx.y; i < count; i += gridDim.y) {
+  const int count = *p.count, some = (count + gridDim.y - 1) / gridDim.y, first = blockIdx.y * some;
+  for (int i = first; i < min(first + some, count); ++i) {
     const int chain_index = p.to_do[p.number % 2 ? count - 1 - i : i];
     const Pass pass = p.passes[chain_index * p.inputs.plan.shape.depth + p.number];
     load_table(table, pass);
@@ -81,9 +82,8 @@ cudaError_t fields(const Workspace& w, int round, int processors, cudaStream_t s
   const HalfProductParams half{w.shape.height, w.shape.width, here.fields, count, w.sines_x, w.pool};
   if (const cudaError_t error = launch(half_product, half_blocks, half_threads, stream, half)) return error;
 
-  const int parts = (tiles_y * 32 + kShiftThreads - 1) / kShiftThreads;  // of a column of tiles
-  const int shift_threads = 32 * ((tiles_y + parts - 1) / parts);
-  const dim3 shift_blocks(tiles_x, at_a_time(tiles_x * parts, shift_threads), parts);
+  const int shift_threads = 32 * std::min(kShiftThreads / 32, tiles_y);
+  const dim3 shift_blocks(tiles_x, at_a_time(tiles_x, shift_threads));
   return launch(
       shift_kernel, shift_blocks, shift_threads, stream,
       ShiftParams{w.shape.height, w.shape.width, w.shape.pitch, here.fields, count, w.sines_y, tiles_x, w.pool});

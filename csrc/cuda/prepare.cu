@@ -12,6 +12,7 @@ namespace {
 // What blocks do, in this order: so many of each. No task needs another's result, but `chains` that of `admit`.
 struct Tasks {
   unsigned admit, chains, parameters, tables, pack, sines;  // blocks
+  unsigned packed;                                          // blocks that have packed before
   unsigned blocks() const { return admit + chains + parameters + tables + pack + sines; }
 };
 
@@ -64,14 +65,14 @@ __global__ void __launch_bounds__(kBegin, 4) begin_kernel(const __grid_constant_
   if ((block -= tasks.parameters) < tasks.tables)
     return make_table<kC>(p.plan, p.parameters, p.tables, p.first_channel, block);
   if ((block -= tasks.tables) < tasks.pack) {
-    const unsigned image = block / p.pack.blocks;
-    return pack<kC>(p.pack, image, block - image * p.pack.blocks);
+    const unsigned all = block + tasks.packed, image = all / p.pack.blocks;
+    return pack<kC>(p.pack, image, all - image * p.pack.blocks);
   }
   make_sines(p.compile.shape, p.sines_y, p.sines_x, (block - tasks.pack) * int64_t(kBegin) + threadIdx.x);
 }
 
 BeginParams begin_params(const Workspace& w) {
-  const int quads = w.shape.pitch / 4, pack_blocks = (quads * ((w.shape.height + 1) / 2) + kBegin - 1) / kBegin;
+  const int pack_blocks = (w.shape.pairs * ((w.shape.height + kRows - 1) / kRows) + kBegin - 1) / kBegin;
   return {{},
           w.plan,
           {w.first_channel, w.shape, w.split_modes, w.admitted, w.first_round, w.pool, w.packed, w.parameters, w.tables,
@@ -79,8 +80,7 @@ BeginParams begin_params(const Workspace& w) {
           w.admitted,
           w.parameters,
           w.tables,
-          {w.input, reading_of(w.input, w.args.channels, w.shape.width), w.shape, pack_blocks, quads,
-           division_word(quads), w.packed, w.bad},
+          {w.input, reading_of(w.input, w.args.channels, w.shape.width), w.shape, pack_blocks, w.packed, w.bad},
           w.sines_y,
           w.sines_x,
           w.first_channel};
@@ -100,15 +100,18 @@ cudaError_t prepare(const Workspace& w, cudaStream_t stream) {
              blocks(int64_t(chains) * depth * 32),
              w.plan.bytes ? chains : 0,
              static_cast<unsigned>(w.plan.images * p.pack.blocks),
-             w.first_channel + w.first_image == 0 ? blocks(lanes(w.sines_y) + lanes(w.sines_x)) : 0};  // once a batch
+             w.first_channel + w.first_image == 0 ? blocks(lanes(w.sines_y) + lanes(w.sines_x)) : 0,  // once a batch
+             0};
   if (const cudaError_t error = cudaMemsetAsync(w.bad, 0, w.zeroed, stream)) return error;
-  if (w.rounds == 2) p.tasks.admit = 1, p.tasks.chains = 0;
+  // Of two rounds the chains are compiled after admit_images(), and half of the images are packed meanwhile.
+  const unsigned pack = p.tasks.pack;
+  if (w.rounds == 2) p.tasks.admit = 1, p.tasks.chains = 0, p.tasks.pack = pack / 2;
   return with_channels(w, [&](auto channels) {
     const auto kernel = begin_kernel<channels>;
     const cudaError_t error = launch(kernel, p.tasks.blocks(), kBegin, stream, p);
     if (error || w.rounds == 1) return error;
-    p.tasks = {0, chain_blocks, 0, 0, 0, 0};  // after admit_images()
-    return launch(kernel, chain_blocks, kBegin, stream, p);
+    p.tasks = {0, chain_blocks, 0, 0, pack - pack / 2, 0, pack / 2};
+    return launch(kernel, p.tasks.blocks(), kBegin, stream, p);
   });
 }
 

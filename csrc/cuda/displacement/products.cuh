@@ -16,7 +16,8 @@
 
 namespace prime {
 
-constexpr int kHalfThreads = 128, kShiftThreads = 256;  // of a block, at most
+constexpr int kHalfThreads = 128, kShiftThreads = 128;  // of a block, at most
+constexpr int kShiftRoom = 8;  // steps of half products that a block of the second product has in shared memory
 
 // Sines as the first factor of the tensor-core products, [tiles][k / 16][parity][value, residual][lane].
 // Columns x of the image are in such an order that a lane gets 4 t .. 4 t + 3 of the second product: 4 t + 2 i + e is
@@ -164,35 +165,22 @@ __device__ __forceinline__ void half_products(const HalfProductParams& p) {
   }
 }
 
-// Operands of the second product for one parity.
-struct Operands {
-  uint4 sine, half[2][2];  // [direction][near, far]
-  __device__ __forceinline__ void read(const uint4* sines, const uint4* halves) {
-    sine = __ldg(sines);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) half[i / 2][i % 2] = __ldg(halves + i * 32);
-  }
-};
-
 // Adds the sums over odd and even modes for 16 rows y and four times eight columns of both fields,
-// [direction][parity][eight][4]. Operands are asked for a parity ahead.
+// [direction][parity][eight][4]. half: of this lane, in shared memory.
 __device__ __forceinline__ void multiply(float (&sum)[2][2][4][4], const uint4* sines, const uint4* half, int steps) {
-  Operands operands[2];
-  operands[0].read(sines, half);
 #pragma unroll 1
   do {
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity) {
-      if (parity == 0 || steps > 1) operands[1 - parity].read(sines + 64, half + 128);
-      sines += 64, half += 128;
-      const Operands& here = operands[parity];
+      const uint4 sine = __ldg(sines + parity * 64);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        multiply_add(sum[i / 2][parity][i % 2 * 2], here.sine, here.half[i / 2][i % 2].x, here.half[i / 2][i % 2].y);
-        multiply_add(sum[i / 2][parity][i % 2 * 2 + 1], here.sine, here.half[i / 2][i % 2].z,
-                     here.half[i / 2][i % 2].w);
+      for (int i = 0; i < 4; ++i) {  // down near and far, right near and far
+        const uint4 b = half[parity * 128 + i * 32];
+        multiply_add(sum[i / 2][parity][i % 2 * 2], sine, b.x, b.y);
+        multiply_add(sum[i / 2][parity][i % 2 * 2 + 1], sine, b.z, b.w);
       }
     }
+    sines += 128, half += 256;
   } while (--steps > 0);
 }
 
@@ -205,49 +193,71 @@ struct ShiftParams {
   Pool pool;
 };
 
-// A block takes 16 columns x and their mirror images, W - 1 - x, of both fields, so that half products are read once;
-// each of its warps takes 16 rows y and theirs. The sines of x are in such an order that a lane gets four neighboring
-// columns.
+// A block takes 16 columns x and their mirror images, W - 1 - x, of both fields, so that half products are read once:
+// all at once into shared memory if they fit, for they come from far away. Each of its warps takes some times 16 rows y
+// and theirs. The sines of x are in such an order that a lane gets four neighboring columns.
 __device__ __forceinline__ void shifts(const ShiftParams& p) {
-  const int lane = threadIdx.x % 32, height = p.height, width = p.width, count = *p.count;
-  const int tile_x = blockIdx.x, tile_y = blockIdx.z * (blockDim.x / 32) + threadIdx.x / 32;
-  if (tile_y >= p.sines.tiles) return;
-  const uint4* sines = p.sines.words + tile_y * p.sines.steps * 128 + lane;
-  const int x = tile_x * 16 + lane % 4 * 4, y = tile_y * 16 + lane / 4;  // and row y + 8
-  const int near = y * p.pitch + x, far = (height - 1 - y) * p.pitch + x, to_mirrored = width - 4 - 2 * x;
+  __shared__ uint4 shared[kShiftRoom * 256];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const int height = p.height, width = p.width, count = *p.count, tile_x = blockIdx.x, x = tile_x * 16 + lane % 4 * 4;
   for (int k = blockIdx.y; k < count; k += gridDim.y) {
     const int number = count - 1 - k;  // backwards: the last half products are still in the L2
     const Field f = p.fields[number];
     uint2* field = f.shift;
     const int steps = f.ky / kK, residual_of_half = p.tiles_x * steps * 256;
-    const uint4* half = p.pool.half_products(number) + tile_x * steps * 256 + lane;
-    float sum[2][2][4][4] = {};
+    const uint4* half = p.pool.half_products(number) + tile_x * steps * 256;
+    const auto copy_some = [&](const uint4* from, int steps, const uint4* others = nullptr) {
+      __syncthreads();  // the last ones have been used
+      for (int i = threadIdx.x; i < steps * 256; i += blockDim.x) {
+        copy_async(shared + i, from + i);
+        if (others) copy_async(shared + steps * 256 + i, others + i);
+      }
+      wait_for_copies();
+      __syncthreads();
+    };
+    const bool fit = (f.split ? 2 : 1) * steps <= kShiftRoom;
+    if (fit) copy_some(half, steps, f.split ? half + residual_of_half : nullptr);
+    for (int tile = warp; tile - warp < p.sines.tiles; tile += warps) {
+      const bool mine = tile < p.sines.tiles;  // or this warp only copies
+      const uint4* sines = p.sines.words + tile * p.sines.steps * 128 + lane;
+      float sum[2][2][4][4] = {};
 #pragma unroll 1
-    for (int product = 0; product < (f.split ? 3 : 1);
-         ++product)  // then residuals of sines, and residuals of half products
-      multiply(sum, sines + (product == 1) * 32, half + (product == 2) * residual_of_half, steps);
-    const bool wide = f.quantization_step == kWide, whole = x + 4 <= width / 2 && width % 4 == 0 && !wide;
-    const float up = f.strength * kFactor *
-                     from_bits(0x7f000000 - bits(f.quantization_step));  // over the quantization step, a power of two
-    const float2 scale = {up * static_cast<float>(height), up * static_cast<float>(width)};
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const auto store = [&](int at, float sign) {
-        Eight d, r;  // down and right
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const int eight = i / 2, c = 2 * k + i % 2;
-          d.v[i] = fmaf(sign, sum[0][1][eight][c], sum[0][0][eight][c]);
-          r.v[i] = fmaf(sign, sum[1][1][eight][c], sum[1][0][eight][c]);
+      for (int product = 0; product < (f.split ? 3 : 1); ++product) {  // residuals of sines, then of half products
+#pragma unroll 1
+        for (int from = 0; from < steps; from += kShiftRoom) {
+          const int here = min(kShiftRoom, steps - from);
+          if (!fit) copy_some(half + (product == 2) * residual_of_half + from * 256, here);
+          if (mine)
+            multiply(sum, sines + from * 128 + (product == 1) * 32, shared + (fit && product == 2) * steps * 256 + lane,
+                     here);
         }
-        if (!whole) return store_some(field, wide, at, x, width, d, r, scale);
-        const auto code = [&](int i) { return codes(d.v[i], r.v[i], scale); };
-        uint32_t* to = reinterpret_cast<uint32_t*>(field) + at;
-        *reinterpret_cast<uint4*>(to) = {code(0), code(1), code(2), code(3)};
-        *reinterpret_cast<uint4*>(to + to_mirrored) = {code(7), code(6), code(5), code(4)};
-      };
-      if (y + 8 * k < (height + 1) / 2) store(near + 8 * k * p.pitch, 1.f);
-      if (y + 8 * k < height / 2) store(far - 8 * k * p.pitch, -1.f);
+      }
+      if (!mine) continue;
+      const int y = tile * 16 + lane / 4;  // and row y + 8
+      const int near = y * p.pitch + x, far = (height - 1 - y) * p.pitch + x, to_mirrored = width - 4 - 2 * x;
+      const bool wide = f.quantization_step == kWide, whole = x + 4 <= width / 2 && width % 4 == 0 && !wide;
+      const float up = f.strength * kFactor *
+                       from_bits(0x7f000000 - bits(f.quantization_step));  // over the quantization step, a power of two
+      const float2 scale = {up * static_cast<float>(height), up * static_cast<float>(width)};
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const auto store = [&](int at, float sign) {
+          Eight d, r;  // down and right
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            const int eight = i / 2, c = 2 * k + i % 2;
+            d.v[i] = fmaf(sign, sum[0][1][eight][c], sum[0][0][eight][c]);
+            r.v[i] = fmaf(sign, sum[1][1][eight][c], sum[1][0][eight][c]);
+          }
+          if (!whole) return store_some(field, wide, at, x, width, d, r, scale);
+          const auto code = [&](int i) { return codes(d.v[i], r.v[i], scale); };
+          uint32_t* to = reinterpret_cast<uint32_t*>(field) + at;
+          *reinterpret_cast<uint4*>(to) = {code(0), code(1), code(2), code(3)};
+          *reinterpret_cast<uint4*>(to + to_mirrored) = {code(7), code(6), code(5), code(4)};
+        };
+        if (y + 8 * k < (height + 1) / 2) store(near + 8 * k * p.pitch, 1.f);
+        if (y + 8 * k < height / 2) store(far - 8 * k * p.pitch, -1.f);
+      }
     }
   }
 }
