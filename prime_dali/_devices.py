@@ -52,6 +52,15 @@ def torch_device(wish: str, process: int | None = None) -> torch.device:
     return torch.device("cuda", process)
 
 
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them; CUDA is not started."""
+    import torch
+
+    count = torch.cuda.device_count()
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (given.split(",") if given else [str(number) for number in range(count)])[:count]
+
+
 def kernel_device(wish: str) -> str:
     """``"cpu"``, ``"cuda"`` or ``"cuda:N"`` for the kernels on NumPy arrays or torch tensors; also without torch.
 

@@ -303,7 +303,7 @@ def test_a_grid_passes_ctrl_c_on_and_a_second_one_kills(capfd: pytest.CaptureFix
     program = "import signal, sys, time; signal.signal(signal.SIGINT, {}); print('ready', flush=True); time.sleep(60)"
     for heard, expected in (("lambda *_: sys.exit(130)", 130), ("signal.SIG_IGN", -signal.SIGKILL)):
         with grids.Children() as children, ThreadPoolExecutor(1) as pool:
-            running = pool.submit(children._follow, "run", [sys.executable, "-c", program.format(heard)])
+            running = pool.submit(children._follow, "run", "", [sys.executable, "-c", program.format(heard)])
             wait_for(lambda: "run: ready" in capfd.readouterr().out)
             os.kill(os.getpid(), signal.SIGINT)
             if expected < 0:
@@ -311,7 +311,7 @@ def test_a_grid_passes_ctrl_c_on_and_a_second_one_kills(capfd: pytest.CaptureFix
                     os.kill(os.getpid(), signal.SIGINT)
             assert running.result(20)[1] == expected
             with pytest.raises(SystemExit, match="130"):
-                children.call("run", "train")  # none begins any more
+                children.call("run", "", "train")  # none begins any more
 
 
 def test_analyses_take_data_and_device_as_other_commands_do(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ import forking
 import gridding
 from gridding import TINY, options, table
 
+from prime_dali import _devices
 from prime_dali.evaluation import corrupt, evaluate
 from prime_dali.evaluation.names import CORRUPTIONS
 from prime_dali.experiments import ablation, alpha, grid_file, grids, sample_complexity
@@ -46,7 +49,7 @@ def arguments(cifar: Path, corrupted: Path, out: Path, *more: object) -> list[ob
             "workers=0", *more]  # fmt: skip
 
 
-def follow_forked(children: grids.Children, name: str, command: Sequence[str]) -> tuple[bytes, int | None]:
+def follow_forked(children: grids.Children, name: str, gpu: str, command: Sequence[str]) -> tuple[bytes, int | None]:
     """``Children._follow`` with a forked process: starting one takes longer than what it does."""
     with tempfile.TemporaryDirectory() as folder:
         process = forking.command(Path(folder) / "said", *command[3:])
@@ -122,6 +125,45 @@ def test_runs_that_are_killed_and_fail(
     ablation.run(options(ablation, *other))
     assert "primitives=none, finished with other settings" in capfd.readouterr().out
     assert (out / "primitives=none" / "last.pt").stat().st_mtime_ns == checkpoint
+
+
+@pytest.mark.parametrize(("gpus", "jobs", "expected", "beside"), [
+    (["3", "GPU-5"], 3, ["3", "3", "GPU-5"], 2), (["3", "4"], 1, ["3"], 1), ([], 2, ["", ""], 2),
+])  # fmt: skip
+def test_jobs_are_dealt_out_to_gpus(
+    gpus: list[str], jobs: int, expected: list[str], beside: int, grid: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As many at a time as asked for, each with a GPU; the file says how many shared it. A failed run gives its GPU back."""
+    parsed = options(alpha, "--out", tmp_path, "--set", "data=/d", "--evaluate", "cifar-c=/c")
+    whole = grids.read_grid(alpha.ANALYSIS, parsed, {})
+    all_began, used, told = threading.Barrier(jobs), [], set()
+
+    def run(grid: Grid, one: Run, call: Any, jobs: int) -> None:
+        told.add(jobs)
+        used.append(call.args[1])
+        all_began.wait(10)
+        if one is whole.runs[0]:
+            raise RuntimeError("no memory")
+
+    monkeypatch.setattr(grids._devices, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(grids, "_execute", run)
+    with pytest.raises(RuntimeError, match=r"1 of .* runs failed.*no memory"):
+        grids.execute(whole, whole.runs[: 2 * jobs], jobs)
+    assert sorted(used[:jobs]) == expected
+    assert sorted(used[jobs:]) == expected
+    assert told == {beside}
+
+
+@pytest.mark.parametrize(("given", "count", "expected"), [
+    (None, 2, ["0", "1"]), ("3,1", 2, ["3", "1"]), ("GPU-5f", 1, ["GPU-5f"]), ("", 0, []), ("0", 0, []),
+])  # fmt: skip
+def test_visible_gpus(given: str | None, count: int, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert _devices.visible_gpus() == expected
 
 
 def test_the_built_in_ablation() -> None:

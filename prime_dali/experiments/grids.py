@@ -14,13 +14,15 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import yaml
 
-from .. import _arguments, _command
+from .. import _arguments, _command, _devices
 from .._files import replacing
 from ..data.cifar import read_cifar
 from ..training import checkpoint
@@ -72,7 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     default = f"; default: {' '.join(map(str, analysis.seeds))}" if analysis.seeds else ""
     add("--seeds", nargs="+", type=int, metavar="S", help="repeat every run with each seed; the table has means "
         f"and standard deviations{default}")  # fmt: skip
-    add("--jobs", type=int, default=1, metavar="N", help="number of simultaneous runs; small networks share a GPU well")
+    add(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of simultaneous runs, dealt out to all "
+        "GPUs that CUDA_VISIBLE_DEVICES allows; small networks share a GPU well",
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", nargs="+", metavar="NAME", help="run only these")
     which.add_argument("--task", type=int, metavar="I", help="make only this run, counted from 0: for array "
@@ -164,24 +173,32 @@ def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
 
 
 def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
-    """Train and evaluate the runs that are not finished, ``jobs`` at a time, each in processes of its own.
+    """Train and evaluate the runs that are not finished, ``jobs`` at a time, each in processes of its own on one GPU.
 
     Raises:
         RuntimeError: Some failed; all others are finished.
         SystemExit: With status 75: a signal stopped it; 130: Ctrl-C did.
     """
     failed: dict[str, str] = {}
+    on_cpu = all(grid.config(one).device == "cpu" for one in chosen)
+    gpus, places = [] if on_cpu else _devices.visible_gpus()[:jobs], SimpleQueue[str]()
+    for number in range(jobs):
+        places.put(gpus[number % len(gpus)] if gpus else "")
+    beside = -(-jobs // max(len(gpus), 1))
 
     def work(number: int, one: Run, children: Children) -> None:
         if state(grid, one) == "finished":
             print(f"{one.name}: already finished", flush=True)
             return
         print(f"{one.name}: run {number} of {len(chosen)}", flush=True)
+        gpu = places.get()
         try:
-            _execute(grid, one, children, jobs)
+            _execute(grid, one, partial(children.call, one.name if jobs > 1 else "", gpu), beside)
         except (RuntimeError, OSError) as error:
             failed[one.name] = _command.describe(error)
             print(f"{one.name}: {failed[one.name]}", file=sys.stderr, flush=True)
+        finally:
+            places.put(gpu)
 
     with Children() as children, ThreadPoolExecutor(jobs) as pool:
         for done in [pool.submit(work, number, one, children) for number, one in enumerate(chosen, 1)]:
@@ -192,14 +209,14 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
         raise RuntimeError(f"{len(failed)} of {len(chosen)} runs failed{others}: {reasons}")
 
 
-def _execute(grid: Grid, one: Run, children: Children, jobs: int) -> None:
+def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None:
+    """Train and evaluate a run by ``call``, while up to ``jobs`` share its device."""
     folder = grid.out / one.name
-    name = one.name if jobs > 1 else ""
     with tempfile.TemporaryDirectory() as temporary:
         settings = Path(temporary) / "settings.yaml"
         settings.write_text(yaml.safe_dump(grid.config(one).plain()))
-        children.call(name, "train", "--config", str(settings))
-    children.call(name, "evaluate", *grid.evaluation(one))
+        call("train", "--config", str(settings))
+    call("evaluate", *grid.evaluation(one))
     trained = checkpoint.load(folder)
     assert trained is not None  # the evaluation read it
     content = {
@@ -251,11 +268,12 @@ class Children(Heard):
         for process in list(self._processes):
             process.send_signal(number)
 
-    def call(self, name: str, *arguments: str) -> None:
+    def call(self, name: str, gpu: str, *arguments: str) -> None:
         """``prime-dali`` with these arguments, in a process of its own, whose memory and faults are its own.
 
         Args:
             name: Stands before every line of its output, which has no progress bars then; empty: it writes as it likes.
+            gpu: The one that it sees, as in ``CUDA_VISIBLE_DEVICES``; empty: those that this process sees.
             arguments: The first one is the command.
 
         Raises:
@@ -265,7 +283,7 @@ class Children(Heard):
         if self._stopping:
             raise SystemExit(self._status)
         command = [sys.executable, "-m", __package__.partition(".")[0], *arguments]
-        said, status = self._follow(name, command)
+        said, status = self._follow(name, gpu, command)
         if status == _command.STOPPED or (status and self._stopping):
             raise SystemExit(self._status)
         if status:
@@ -273,12 +291,13 @@ class Children(Heard):
             own = [line for line in lines if line.startswith("prime-dali ")]  # a message may have more lines than one
             raise RuntimeError(f"{arguments[0]} ended with status {status} ({(own or lines)[-1]})")
 
-    def _follow(self, name: str, command: Sequence[str]) -> tuple[bytes, int]:
+    def _follow(self, name: str, gpu: str, command: Sequence[str]) -> tuple[bytes, int]:
         """Pass on what it says; the end of that, and its exit status."""
         pipes: dict[str, Any] = {"stderr": subprocess.PIPE}
         if name:
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        process = subprocess.Popen(command, preexec_fn=_die_with_parent, **pipes)
+        environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}
+        process = subprocess.Popen(command, env=environment, preexec_fn=_die_with_parent, **pipes)
         self._processes.add(process)
         if self._stopping:  # the signal came while the process began
             process.send_signal(signal.SIGTERM)
