@@ -50,7 +50,8 @@ def test_without_prior_it_is_training_mode() -> None:
     trained = {key: value.clone() for key, value in network.state_dict().items()}
     with adaptation.adapted(network.eval(), images, 0), torch.no_grad():
         found = network(images)
-    assert all(torch.equal(value, network.state_dict()[key]) for key, value in trained.items())
+    now = network.state_dict()
+    assert all(torch.equal(value, now[key]) for key, value in trained.items())
     with torch.no_grad():
         expected = network.train()(images)
     assert torch.allclose(found, expected, atol=1e-5)

@@ -16,6 +16,31 @@ PAGE = (ROOT / "docs/adding_a_primitive.md").read_text()
 PATCHES = sorted((ROOT / "docs/add_a_primitive").glob("*.patch"))
 
 
+ALONE = """
+import numpy as np, prime_dali, torch
+from prime_dali.tools import gallery
+
+
+def test_a_plan_and_the_gallery() -> None:
+    config = prime_dali.preset("cifar").replace(primitives=("color", "gamma"), gamma_std_max=1.0)
+    plan = prime_dali.sample(config, np.arange(500), size=(32, 32))
+    assert set(np.unique(plan.primitive)) == {0, 3, 5}
+    assert 0.9 < plan.strength[plan.primitive == 5].max() <= 1
+    x = np.random.default_rng(0).integers(0, 256, (500, 3, 32, 32), np.uint8)
+    out = prime_dali.arrays.apply(x, plan)
+    assert (out != x).any()
+    drawn = prime_dali.sample(config, torch.arange(500), size=(32, 32))
+    assert np.array_equal(prime_dali.apply(torch.from_numpy(x), drawn).numpy(), out)
+    still = prime_dali.sample(config.replace(alpha=0), np.arange(500), size=(32, 32))
+    assert (prime_dali.arrays.apply(x, still) == x).all()
+    photo = gallery.Photo("photo.png", x[0].transpose(1, 2, 0), 0)
+    alone = gallery.alone(photo, config, 0)[1]
+    *others, strongest = gallery.strengths(photo, config, "gamma", 0)
+    assert len(others) == 4 and alone.heading == "gamma alone" and alone.words.startswith("strength ")
+    assert 0.99 < float(strongest.words.removeprefix("strength ")) <= 1 and (strongest.image != photo.image).any()
+"""
+
+
 def run(folder: Path, *command: str | Path) -> str:
     # One compilation of the CPU code is enough.
     environment = {**os.environ, "PRIME_DALI_CUDA": "0", "PRIME_DALI_MARCH": "native", "PYTHONPATH": str(folder)}
@@ -59,29 +84,9 @@ def test_the_patches_add_a_primitive(tmp_path: Path) -> None:
         shutil.copy(ROOT / part, tmp_path)
     run(tmp_path, "git", "apply", *PATCHES)
     check_build(tmp_path, run(tmp_path, sys.executable, "setup.py", "build_ext", "--inplace", "--build-temp", "temp"))
+    (tmp_path / "tests/test_gamma_alone.py").write_text(ALONE)
     options = ("-q", "-k", "gamma or every_order", "-p", "no:cacheprovider")
-    out = run(
-        tmp_path, sys.executable, "-m", "pytest", *options, "tests/test_primitives.py", "tests/test_cuda_on_cpu.py"
-    )
-    # Seven sizes of images on the CPU, six by the CUDA sources; every order, of bytes and floats, by both.
-    assert re.search(r"\b17 passed", out), out
-    code = """
-import numpy as np, prime_dali, torch
-from prime_dali.tools import gallery
-config = prime_dali.preset("cifar").replace(primitives=("color", "gamma"), gamma_std_max=1.0)
-plan = prime_dali.sample(config, np.arange(500), size=(32, 32))
-assert set(np.unique(plan.primitive)) == {0, 3, 5}
-assert 0.9 < plan.strength[plan.primitive == 5].max() <= 1
-x = np.random.default_rng(0).integers(0, 256, (500, 3, 32, 32), np.uint8)
-out = prime_dali.arrays.apply(x, plan)
-assert (out != x).any()
-drawn = prime_dali.sample(config, torch.arange(500), size=(32, 32))
-assert np.array_equal(prime_dali.apply(torch.from_numpy(x), drawn).numpy(), out)
-assert (prime_dali.arrays.apply(x, prime_dali.sample(config.replace(alpha=0), np.arange(500), size=(32, 32))) == x).all()
-photo = gallery.Photo("photo.png", x[0].transpose(1, 2, 0), 0)
-alone = gallery.alone(photo, config, 0)[1]
-*others, strongest = gallery.strengths(photo, config, "gamma", 0)
-assert len(others) == 4 and alone.heading == "gamma alone" and alone.words.startswith("strength ")
-assert 0.99 < float(strongest.words.removeprefix("strength ")) <= 1 and (strongest.image != photo.image).any()
-"""
-    run(tmp_path, sys.executable, "-c", code)
+    files = [f"tests/test_{name}.py" for name in ("primitives", "cuda_on_cpu", "gamma_alone")]
+    out = run(tmp_path, sys.executable, "-m", "pytest", *options, *files)
+    # Seven sizes of images on the CPU, six by the CUDA sources; every order, of bytes and floats, by both; and a plan.
+    assert re.search(r"\b18 passed", out), out

@@ -33,7 +33,8 @@ def test_hooks_are_the_linters_of_ci() -> None:
 
 def test_ci_runs_the_linters_tests_documentation_and_coverage() -> None:
     run = (ROOT / ".ci/run").read_text()
-    assert re.findall(r"^make (.*)$", run, re.M) == ["lint", "test", "docs", "coverage"]
+    words = " ".join(re.findall(r"^make (.*)$", run, re.M)).split()
+    assert [word for word in words if not word.startswith("-")] == ["lint", "docs", "test", "coverage"]
 
 
 def test_contributing_names_targets_and_files_that_exist() -> None:

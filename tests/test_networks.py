@@ -166,7 +166,8 @@ def test_state_dicts(wrap: Any, prefix: str, tmp_path: Path) -> None:
     read = networks.load(path, network="shufflenet_v2_x0_5", num_classes=4)
     assert (read.stem, read.size, read.resize) == ("imagenet", 224, 256)
     assert (read.mean, read.std) == statistics.IMAGENET_STATISTICS
-    assert all(torch.equal(value, made.state_dict()[key]) for key, value in read.network.state_dict().items())
+    expected = made.state_dict()
+    assert all(torch.equal(value, expected[key]) for key, value in read.network.state_dict().items())
 
 
 @pytest.mark.parametrize("statistics", [
