@@ -52,12 +52,13 @@ def test_an_unknown_block(pages: ModuleType) -> None:
 
 def test_peers_come_from_a_file(pages: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ratios, what one draw serves, who failed and who was not installed; without a file no number."""
+    import page_blocks
     import result_files
 
-    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    monkeypatch.setattr(page_blocks, "RESULTS", tmp_path)
     monkeypatch.setattr(result_files, "RESULTS", tmp_path)
-    assert pages.peers() == "To compare on your GPU: `python benchmarks/throughput.py --device cuda --batch 256 --json h200_peers.json`."  # fmt: skip
-    assert not re.search(r"\d images", pages.loader())
+    assert page_blocks.peers() == "To compare on your GPU: `python benchmarks/throughput.py --device cuda --batch 256 --json h200_peers.json`."  # fmt: skip
+    assert not re.search(r"\d images", page_blocks.loader())
     facts = {"cpu": "a processor", "versions": "torch 9", "date": "2026-11-29T00", "command": "python b.py"}
     rows = [
         {"name": "prime", "median": 4000.0, "draws": "per image", "error": ""},
@@ -68,7 +69,7 @@ def test_peers_come_from_a_file(pages: ModuleType, monkeypatch: pytest.MonkeyPat
     missing = {"triton": "triton_augment is not installed: pip install triton-augment"}
     content = {**facts, "gpu": "a card", "settings": {"missing": missing}, "results": rows}
     (tmp_path / "h200_peers.json").write_text(json.dumps(content))
-    shown = pages.peers()
+    shown = page_blocks.peers()
     assert "| `prime` | per image | 4,000 | 1.00 |\n| `trivial-batch` | per batch | 1,000 | 4.00 |" in shown
     assert "| `dali-rand` | per image | failed: RuntimeError: why | |" in shown
     assert "Not measured: `triton` (triton_augment is not installed: pip install triton-augment)." in shown
@@ -77,8 +78,8 @@ def test_peers_come_from_a_file(pages: ModuleType, monkeypatch: pytest.MonkeyPat
     for name, rate in (("cpu_loader", 100.0), ("cpu_loader_decoded", 250.0)):
         one = {**facts, "settings": {"workers": 16}, "results": [{"name": "prime", "median": rate}]}
         (tmp_path / f"{name}.json").write_text(json.dumps(one))
-    assert "| `prime` | 100 | 250 |" in pages.loader()
-    assert "16 workers" in pages.loader()
+    assert "| `prime` | 100 | 250 |" in page_blocks.loader()
+    assert "16 workers" in page_blocks.loader()
 
 
 def reported_lines(name: str) -> dict[str, list[str]]:
@@ -88,10 +89,11 @@ def reported_lines(name: str) -> dict[str, list[str]]:
     return {f"{row[0]} {row[1]}" if row[1] == "measured" else row[0]: row for row in reversed(rows)}
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("name", ["ablation", "alpha", "sample_complexity", "cost", "similarity"])
-def test_plots_show_the_numbers_of_the_reports(pages: ModuleType, name: str) -> None:
+def test_plots_show_the_numbers_of_the_reports(name: str) -> None:
     """A file that was transcribed from a report has its numbers."""
-    content, lines = json.loads((pages.RESULTS / f"{name}.json").read_text()), reported_lines(name)
+    content, lines = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text()), reported_lines(name)
     assert f"{name}.md" in content["transcribed"]
     found: dict[str, list[str]] = {}
     if name == "similarity":
