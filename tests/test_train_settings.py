@@ -35,7 +35,7 @@ def test_recipes_of_today() -> None:
     pytest.importorskip("timm", reason="timm is not installed")
     assert typing.get_args(NAMES) == tuple(RECIPES)
     made = set()
-    for recipe in [name for name in RECIPES if "-" in name]:
+    for recipe in [name for name in RECIPES if name.endswith(("-vit", "-convnext"))]:
         c = train.read(["--recipe", recipe, "--data", "d", "--out", "o"])
         assert (c.optimizer, c.schedule, c.jsd, c.mixup, c.cutmix, c.label_smoothing) == (
             "adamw",

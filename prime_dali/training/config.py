@@ -15,8 +15,9 @@ from .recipes import RECIPES
 
 METHODS = Literal["standard", "augmix", "prime"]
 NAMES = Literal[
-    "cifar10", "cifar100", "in100", "imagenet", "tinyimagenet", "cifar10-vit", "cifar10-convnext", "cifar100-vit",
-    "cifar100-convnext", "imagenet-vit", "imagenet-convnext", "tinyimagenet-vit", "tinyimagenet-convnext",
+    "cifar10", "cifar100", "in100", "imagenet", "tinyimagenet", "cifar10-fast", "cifar10-vit", "cifar10-convnext",
+    "cifar100-vit", "cifar100-convnext", "imagenet-vit", "imagenet-convnext", "tinyimagenet-vit",
+    "tinyimagenet-convnext",
 ]  # fmt: skip
 MOST_SIZES = 8  # torch.compile compiles a function for so many shapes, and then runs it uncompiled
 
