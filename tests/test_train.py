@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -117,6 +118,23 @@ def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
     with pytest.raises(Diverged, match=r"loss: expected a finite number, got nan at step 7 of 18; the last checkpoint"):
         trainer.run()
     assert checkpoint.load(tmp_path)["run"]["step"] == 6
+
+
+def test_time_of_training_is_without_the_first_step(cifar: Path, tmp_path: Path) -> None:
+    """It compiles the network, or would."""
+    trainer = Trainer(
+        train.read(settings(cifar, tmp_path, "--epochs", "1", "--limit-steps", "2", "--warmup", "0.9")),
+        ALONE,
+        lambda line: None,
+    )
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        trainer.step += 1
+        time.sleep((1.0, 0.3)[trainer.step - 1])
+        return torch.zeros(())
+
+    trainer.train_step = step  # type: ignore[method-assign]
+    assert 0.3 <= trainer.run().seconds < 1
 
 
 def test_bad_pixels_are_the_reason_of_nan(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ class Result:
     accuracy: float | None
     """Accuracy in the last validation, 0 to 1."""
     seconds: float
-    """Time of the training steps, also before the run was resumed; without validations, checkpoints and startup."""
+    """Time of the training steps, also before the run was resumed; without validations, checkpoints and startup, to which
+    the first step of each process belongs because it compiles the network."""
     interrupted: bool = False
     """Whether Ctrl-C stopped it."""
 
@@ -102,7 +103,8 @@ class Trainer:
         self._stopping = Stopping(notice if ranks.first else "")
         self._lr = 0.0
         self._from = self.step, self.seconds  # at the start of this process
-        self._starting = 0.0  # seconds of its first step, which compiles the network
+        self._starting = 0.0  # seconds of its first step, which compiles the network, and is not counted
+        self._uncounted = 0.0  # seconds since the last log line that are none of training
         # The host cannot launch kernels as fast as the GPU runs them: with small images, or while DALI decodes.
         self._replays = config.compile and ranks.device.type == "cuda"
         self._replayed: replay.Replayed | None = None
@@ -194,7 +196,7 @@ class Trainer:
             self._tell("compiling the network ...")
         loss = self.train_step(*next(batches))
         loss.item()
-        self._starting = time.monotonic() - start
+        self._starting = self._uncounted = time.monotonic() - start
         if says:
             self._tell(f"compiled, and ran the first step, in {clock(self._starting)}")
         return loss
@@ -202,9 +204,7 @@ class Trainer:
     def _epoch_seconds(self) -> float:
         """Time of an epoch at the speed of this process's steps, without the first one if there are others."""
         steps, seconds = self.step - self._from[0], self.seconds - self._from[1]
-        if steps > 1:
-            steps, seconds = steps - 1, seconds - self._starting
-        return seconds * self.steps / max(steps, 1)
+        return (seconds / (steps - 1) if steps > 1 else self._starting) * self.steps
 
     def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the loss, and writes its gradients to the parameters: in equal parts, whose gradients are added."""
@@ -251,7 +251,8 @@ class Trainer:
             dist.all_reduce(losses, dist.ReduceOp.AVG)
         numbers = losses.tolist()
         elapsed = time.monotonic() - started
-        self.seconds += elapsed
+        self.seconds += elapsed - self._uncounted
+        self._uncounted = 0.0
         first = self.step - len(numbers)
         for i, number in enumerate(numbers):
             if not math.isfinite(number):
