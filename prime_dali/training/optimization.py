@@ -20,8 +20,11 @@ _AVERAGES = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq"), "m
 it."""
 
 
-def optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+def optimizer(network: nn.Module, config: TrainConfig, *, capturable: bool = False) -> torch.optim.Optimizer:
     """The optimizer of a network's parameters, at the peak learning rate of each.
+
+    Args:
+        capturable: Make one of many kernels ``capturable``, for :class:`.replay.ReplayedUpdate`.
 
     Raises:
         ValueError: ``layer_decay`` is given, but the network has no groups of layers.
@@ -31,7 +34,7 @@ def optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     if config.optimizer == "muon":
         return timm("optim.muon").Muon(
             _split(groups, network), momentum=momentum, nesterov=True, betas=(momentum, config.beta2),
-            adjust_lr_fn="original", fallback_lr_scale=config.muon_rest,
+            adjust_lr_fn="original", fallback_lr_scale=config.muon_rest, capturable=capturable,
         )  # fmt: skip
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, betas=(momentum, config.beta2), fused=True)
@@ -122,8 +125,12 @@ def parts(
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], config: TrainConfig) -> None:
     """Resume from a state of the same optimizer; raises an error of torch, or a ValueError, for another one."""
-    check_alike(state, optimizer.state_dict())
-    optimizer.load_state_dict(state)
+    own = optimizer.state_dict()
+    check_alike(state, own)
+    # The run may go on without a GPU, or with one: whether the steps are captured is not a matter of the run.
+    here = [{k: v for k, v in group.items() if k == "capturable"} for group in own["param_groups"]]
+    groups = [{**group, **kept} for group, kept in zip(state["param_groups"], here, strict=True)]
+    optimizer.load_state_dict({**state, "param_groups": groups})
     for parameter, kept in optimizer.state.items():
         for name in _AVERAGES["adamw" if kept.get("use_muon") is False else config.optimizer]:
             if kept[name].shape != parameter.shape:
