@@ -44,12 +44,16 @@ def test_the_cifar_stem_keeps_the_resolution() -> None:
 
 @pytest.mark.parametrize(("name", "millions"), [
     ("wrn_40_2", 2.2), ("wrn_28_10", 36.5), ("resnext29_4x32d", 6.8), ("resnext29_8x64d", 34.4),
+    ("resnet11_pooled", 10.0),
 ])  # fmt: skip
 def test_networks_for_cifar(name: str, millions: float, tmp_path: Path) -> None:
-    """Their numbers of parameters are the published ones, and the last maps have a quarter of the resolution."""
+    """Their numbers of parameters are the published ones, or ours, and the last maps have a quarter of the resolution,
+    or an eighth."""
     with torch.device("meta"):
         network = networks.create(name, 10, "cifar")
-        assert network.stages(network.norm1(network.conv1(torch.zeros(2, 3, 32, 32)))).shape[2:] == (8, 8)
+        assert network.stages(network.norm1(network.conv1(torch.zeros(2, 3, 32, 32)))).shape[2] == (
+            4 if "pooled" in name else 8
+        )
         assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     assert round(sum(p.numel() for p in network.parameters()) / 1e6, 1) == millions
     if name == "wrn_40_2":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,47 @@ def test_cosine_with_warm_up() -> None:
         assert lr == pytest.approx(reference.param_groups[0]["lr"], abs=1e-7)
         reference.step()
         cosine.step()
+
+
+def test_linear_schedule() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.4)
+    schedule, found = optimization.schedule(optimizer, TrainConfig(schedule="linear", warmup=0.3), 10), []
+    for _ in range(10):
+        found.append(optimizer.param_groups[0]["lr"] / 0.4)
+        optimizer.step()
+        schedule.step()
+    assert found == pytest.approx([1 / 4, 2 / 4, 3 / 4, *(k / 7 for k in range(7, 0, -1))])
+
+
+def test_muon() -> None:
+    """Weights of hidden layers move by nearly orthogonal matrices, the rest as by AdamW at its own learning rate; another
+    optimizer continues from the state."""
+    torch.manual_seed(1)
+    layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 16, 3), torch.nn.Linear(16, 4)]
+    network = torch.nn.Sequential(*layers).to(memory_format=torch.channels_last)
+    config = TrainConfig(optimizer="muon", schedule="linear", lr=0.5, muon_rest=0.01, weight_decay=0.0)
+    optimizer = optimization.optimizer(network, config)
+    for parameter in network.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    before = {name: value.detach().clone() for name, value in network.named_parameters()}
+    optimizer.step()
+    moved = {name: before[name] - value.detach() for name, value in network.named_parameters()}
+    values = torch.linalg.svdvals(moved.pop("1.weight").flatten(1)) / 0.5
+    assert 0.6 < values.min() < values.max() < 1.3
+    for name, change in moved.items():  # AdamW's first step has the same length everywhere
+        assert change.abs().min().item() == pytest.approx(change.abs().max().item(), rel=1e-3), name
+        assert 0.5 < change.abs().max().item() / (0.5 * 0.01) < 2, name
+
+    other = copy.deepcopy(network)
+    continued = optimization.optimizer(other, config)
+    optimization.restore_optimizer(continued, copy.deepcopy(optimizer.state_dict()), config)
+    for one, two in zip(network.parameters(), other.parameters(), strict=True):
+        one.grad = torch.randn_like(one)
+        two.grad = one.grad.clone()
+    optimizer.step()
+    continued.step()
+    assert all(map(torch.equal, network.parameters(), other.parameters()))
 
 
 def test_parameter_groups() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ import training
 from training import ALONE, NETWORK, TEST, losses, run, settings
 
 from prime_dali.models import networks
-from prime_dali.training import checkpoint, replay, train
+from prime_dali.training import checkpoint, optimization, replay, train
 from prime_dali.training.config import TrainConfig
 from prime_dali.training.data import CifarData
 from prime_dali.training.ranks import Ranks, SharedGradients
@@ -107,6 +108,37 @@ def test_a_replayed_step_is_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(torch.equal(state[name], other[name]) for name in state)
 
 
+@needs_gpu
+def test_a_replayed_update_is_the_update() -> None:
+    """Weights after updates by Muon that are replayed, also with new gradients and learning rates, and that are not."""
+    pytest.importorskip("timm", reason="timm is not installed")
+    layers = [torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 32, 3), torch.nn.Linear(32, 10)]
+    network = torch.nn.Sequential(*layers).cuda().to(memory_format=torch.channels_last)
+    config = TrainConfig(optimizer="muon", schedule="linear", lr=0.1)
+    found = []
+    for replayed in (False, True):
+        torch.manual_seed(1)
+        copy = deepcopy(network)
+        optimizer = optimization.optimizer(copy, config, capturable=True)
+        update = replay.ReplayedUpdate(optimizer, torch.device("cuda"))
+        for parameter in copy.parameters():
+            parameter.grad = torch.empty_like(parameter)
+        for step in range(6):
+            for parameter in copy.parameters():
+                if step == 4:
+                    parameter.grad = torch.empty_like(parameter)
+                torch.nn.init.normal_(parameter.grad)
+            if step == 4 or not replayed:
+                update.forget()
+            if not replayed:
+                update._warm = False
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
+            update()
+            assert optimizer.param_groups[0]["lr"] == 0.1 / (1 + step)
+        found.append(list(copy.parameters()))
+    assert all(map(torch.equal, *found))
+
+
 def _gradients(network: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     loss = torch.nn.functional.cross_entropy(network(images), labels)
     loss.backward()
@@ -121,6 +153,23 @@ def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
     with pytest.raises(Diverged, match=r"loss: expected a finite number, got nan at step 7 of 18; the last checkpoint"):
         trainer.run()
     assert checkpoint.load(tmp_path)["run"]["step"] == 6
+
+
+def test_time_of_training_is_without_the_first_step(cifar: Path, tmp_path: Path) -> None:
+    """It compiles the network, or would."""
+    trainer = Trainer(
+        train.read(settings(cifar, tmp_path, "--epochs", "1", "--limit-steps", "2", "--warmup", "0.9")),
+        ALONE,
+        lambda line: None,
+    )
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        trainer.step += 1
+        time.sleep((1.0, 0.3)[trainer.step - 1])
+        return torch.zeros(())
+
+    trainer.train_step = step  # type: ignore[method-assign]
+    assert 0.3 <= trainer.run().seconds < 1
 
 
 def test_bad_pixels_are_the_reason_of_nan(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

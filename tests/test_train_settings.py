@@ -35,7 +35,7 @@ def test_recipes_of_today() -> None:
     pytest.importorskip("timm", reason="timm is not installed")
     assert typing.get_args(NAMES) == tuple(RECIPES)
     made = set()
-    for recipe in [name for name in RECIPES if "-" in name]:
+    for recipe in [name for name in RECIPES if name.endswith(("-vit", "-convnext"))]:
         c = train.read(["--recipe", recipe, "--data", "d", "--out", "o"])
         assert (c.optimizer, c.schedule, c.jsd, c.mixup, c.cutmix, c.label_smoothing) == (
             "adamw",
@@ -130,6 +130,7 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"sizes": (32,) * 9}, "sizes: expected at most 8 .*, got 9"),
     ({"crop_area": 0.5}, "crop_area: expected a recipe of image files"),
     ({"warmup": 0.0}, "warmup: expected a fraction"),
+    ({"optimizer": "muon"}, "schedule: expected cosine or linear with muon, whose momentum is constant, got onecycle"),
 ])  # fmt: skip
 def test_bad_settings(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -22,8 +22,8 @@ def create(network: str, num_classes: int, stem: str = "imagenet", drop_path: fl
     """Create a network with random weights.
 
     Args:
-        network: A torchvision classifier, a network for CIFAR (``wrn_40_2``, ``wrn_28_10``, ``resnext29_4x32d`` or
-            ``resnext29_8x64d``), or ``timm:NAME``, or with options of timm's model
+        network: A torchvision classifier, a network for CIFAR (``wrn_40_2``, ``wrn_28_10``, ``resnext29_4x32d``,
+            ``resnext29_8x64d`` or ``resnet11_pooled``), or ``timm:NAME``, or with options of timm's model
             ``timm:NAME:OPTION=VALUE,...``, such as ``timm:vit_tiny_patch16_224:img_size=32,patch_size=4``. Plain names
             that torchvision does not have are looked up in timm if it is installed.
         num_classes: Number of logits.

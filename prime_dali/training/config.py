@@ -15,8 +15,9 @@ from .recipes import RECIPES
 
 METHODS = Literal["standard", "augmix", "prime"]
 NAMES = Literal[
-    "cifar10", "cifar100", "in100", "imagenet", "tinyimagenet", "cifar10-vit", "cifar10-convnext", "cifar100-vit",
-    "cifar100-convnext", "imagenet-vit", "imagenet-convnext", "tinyimagenet-vit", "tinyimagenet-convnext",
+    "cifar10", "cifar100", "in100", "imagenet", "tinyimagenet", "cifar10-fast", "cifar10-vit", "cifar10-convnext",
+    "cifar100-vit", "cifar100-convnext", "imagenet-vit", "imagenet-convnext", "tinyimagenet-vit",
+    "tinyimagenet-convnext",
 ]  # fmt: skip
 MOST_SIZES = 8  # torch.compile compiles a function for so many shapes, and then runs it uncompiled
 
@@ -57,16 +58,22 @@ class TrainConfig:
     epochs: Annotated[int, "passes over the training set"] = 100
     batch: Annotated[int, "images per step over all processes; the learning rate scales with it"] = 128
     accumulate: Annotated[int, "parts of a batch that go through the network one after the other, to save memory"] = 1
-    optimizer: Annotated[Literal["sgd", "adamw"], "sgd: with Nesterov momentum"] = "sgd"
+    optimizer: Annotated[
+        Literal["sgd", "adamw", "muon"], "sgd: with Nesterov momentum; muon: with orthogonal updates of hidden layers"
+    ] = "sgd"
+    muon_rest: Annotated[
+        float, "Muon: learning rate, in parts of lr, of biases, norms, first and last layer, which AdamW trains"
+    ] = 0.1
     schedule: Annotated[
-        Literal["onecycle", "cosine"], "cosine: linear warm-up, then half a cosine to 0; onecycle: a cosine up and down"
+        Literal["onecycle", "cosine", "linear"],
+        "cosine: linear warm-up, then half a cosine to 0; linear: then a line to 0; onecycle: a cosine up and down",
     ] = "onecycle"
     lr: Annotated[float, "peak learning rate at the recipe's batch size"] = 0.2
     warmup: Annotated[float, "warm-up fraction: part of all steps in which the learning rate rises"] = 0.25
     momentum: Annotated[
         tuple[float, ...],
         "minimum and maximum of momentum, or of AdamW's beta 1; onecycle cycles it inversely to the learning rate, "
-        "cosine keeps the maximum",
+        "the others keep the maximum",
     ] = (0.85, 0.95)
     beta2: Annotated[float, "AdamW: decay of the mean squared gradient"] = 0.999
     weight_decay: Annotated[float, "weight decay of all parameters"] = 5e-4
@@ -130,7 +137,9 @@ class TrainConfig:
         ):  # fmt: skip
             _arguments.integer(name, getattr(self, name), low, high)
         _arguments.seed(self.seed)
-        for name in ("lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start"):
+        for name in (
+            "lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start", "muon_rest",
+        ):  # fmt: skip
             _arguments.amplitude(name, getattr(self, name))
         for name in ("drop_path", "label_smoothing", "ema_decay", "beta2"):
             if _arguments.amplitude(name, getattr(self, name)) >= 1:
@@ -144,7 +153,9 @@ class TrainConfig:
             self.prime(epoch)
 
     def _check_schedule(self) -> None:
-        lowest = self.warmup >= 0 if self.schedule == "cosine" else self.warmup > 0
+        if self.optimizer == "muon" and self.schedule == "onecycle":
+            raise ValueError("schedule: expected cosine or linear with muon, whose momentum is constant, got onecycle")
+        lowest = self.warmup > 0 if self.schedule == "onecycle" else self.warmup >= 0
         if not lowest or not self.warmup < 1:
             raise ValueError(f"warmup: expected a fraction of all steps between 0 and 1, got {self.warmup}")
         if len(self.momentum) != 2 or not 0 <= self.momentum[0] <= self.momentum[1] < 1:
@@ -235,6 +246,7 @@ class TrainConfig:
             "mixed before augmentation": self.mix_order == "before",
             f"label smoothing {self.label_smoothing:g}": self.label_smoothing,
             f"stochastic depth {self.drop_path:g}": self.drop_path, "AdamW": self.optimizer == "adamw",
+            "Muon": self.optimizer == "muon",
             f"layer decay {self.layer_decay:g}": self.layer_decay < 1, f"EMA {self.ema_decay:g}": self.ema_decay,
             f"batches in {self.accumulate} parts": self.accumulate > 1,
             f"sizes {' '.join(map(str, self.sizes))}": self.sizes,

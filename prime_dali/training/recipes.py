@@ -21,6 +21,12 @@ _LARGE = {**_IMAGENET, **_ADAMW, "epochs": 300, "batch": 1024}
 _CIFAR_VIT = {**_SMALL, "network": "timm:vit_tiny_patch16_224:img_size=32,patch_size=4"}
 _CIFAR_CONVNEXT = {**_SMALL, "network": "timm:convnext_femto:patch_size=1"}
 
+_FAST = {
+    "network": "resnet11_pooled", "epochs": 80, "batch": 512, "optimizer": "muon", "schedule": "linear", "lr": 0.045,
+    "warmup": 0.15, "momentum": (0.9, 0.9), "beta2": 0.95, "weight_decay": 0.018, "clip": 0.0, "jsd": False,
+    "ema_decay": 0.999, "mixing": "official", "validate_every": 10,
+}  # fmt: skip
+
 RECIPES: dict[str, dict[str, Any]] = {
     "cifar10": {},
     "cifar100": {},
@@ -30,6 +36,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "clip": 0.0, "jsd": False,
     },
     "tinyimagenet": {**_TINY, "stem": "cifar", "weight_decay": 5e-4, "jsd": True},
+    "cifar10-fast": _FAST,
     "cifar10-vit": _CIFAR_VIT,
     "cifar10-convnext": _CIFAR_CONVNEXT,
     "cifar100-vit": _CIFAR_VIT,

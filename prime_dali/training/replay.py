@@ -1,8 +1,9 @@
-"""A training step's forward and backward pass as a CUDA graph."""
+"""A training step as CUDA graphs: its forward and backward pass, and the update of the optimizer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -67,3 +68,53 @@ class Replayed:
         self._labels.copy_(labels)
         self._graph.replay()
         return self._loss.clone()
+
+
+class ReplayedUpdate:
+    """An optimizer's step by a captured CUDA graph, for optimizers of hundreds of kernels.
+
+    The learning rate of each group may change between steps, and is in device memory during each, so that the first
+    step, which is not replayed, computes what the others do. Momentum and weight decay are constant.
+
+    Args:
+        optimizer: One whose groups are ``capturable``.
+        device: That of its parameters.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+        self._optimizer = optimizer
+        self._rates = [torch.zeros((), device=device) for _ in optimizer.param_groups]
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._warm = False
+
+    def forget(self) -> None:
+        """Capture again: the gradients are in other memory from now on."""
+        self._graph = None
+
+    def __call__(self) -> None:
+        """Updates the parameters by their gradients."""
+        for rate, group in zip(self._rates, self._optimizer.param_groups, strict=True):
+            rate.fill_(group["lr"])
+        if self._graph is None:
+            with self._rates_on_the_device():
+                if not self._warm:  # it allocates the averages
+                    self._optimizer.step()
+                    self._warm = True
+                    return
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    self._optimizer.step()
+                self._graph = graph
+        self._graph.replay()
+
+    @contextlib.contextmanager
+    def _rates_on_the_device(self) -> Iterator[None]:
+        groups = self._optimizer.param_groups
+        numbers = [group["lr"] for group in groups]
+        for group, rate in zip(groups, self._rates, strict=True):
+            group["lr"] = rate
+        try:
+            yield
+        finally:
+            for group, number in zip(groups, numbers, strict=True):
+                group["lr"] = number

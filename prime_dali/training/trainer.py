@@ -45,7 +45,8 @@ class Result:
     accuracy: float | None
     """Accuracy in the last validation, 0 to 1."""
     seconds: float
-    """Time of the training steps, also before the run was resumed; without validations, checkpoints and startup."""
+    """Time of the training steps, also before the run was resumed; without validations, checkpoints and startup, and
+    without the first step of each process, which compiles the network."""
     interrupted: bool = False
     """Whether Ctrl-C stopped it."""
 
@@ -84,7 +85,13 @@ class Trainer:
         given = {"sizes": config.sizes, "size": (config.size,)}
         creation.check_sizes(self.network, config.network, given, ranks.device)
         self._parameters = list(self.network.parameters())  # collecting them takes a tenth of a small step
-        self.optimizer = optimization.optimizer(self.network, config)
+        # The host cannot launch kernels as fast as the GPU runs them: with small images, or while DALI decodes.
+        self._replays = config.compile and ranks.device.type == "cuda"
+        self._replayed: replay.Replayed | None = None
+        alone = self._replays and ranks.world == 1  # otherwise each step has gradients of its own
+        self.optimizer = optimization.optimizer(self.network, config, capturable=alone)
+        captured = alone and self.optimizer.defaults.get("capturable")
+        self._update = replay.ReplayedUpdate(self.optimizer, ranks.device) if captured else None
         self.steps = min(self.data.steps, config.limit_steps or self.data.steps)
         self.total = self.steps * config.epochs
         self.schedule = optimization.schedule(self.optimizer, config, self.total)
@@ -102,10 +109,8 @@ class Trainer:
         self._stopping = Stopping(notice if ranks.first else "")
         self._lr = 0.0
         self._from = self.step, self.seconds  # at the start of this process
-        self._starting = 0.0  # seconds of its first step, which compiles the network
-        # The host cannot launch kernels as fast as the GPU runs them: with small images, or while DALI decodes.
-        self._replays = config.compile and ranks.device.type == "cuda"
-        self._replayed: replay.Replayed | None = None
+        self._starting = 0.0  # seconds of its first step, which compiles the network, and is not counted
+        self._uncounted = 0.0  # seconds since the last log line that are none of training
         self._log: checkpoint.Log
         self._bar: Any = None
         self._curves: Any = None
@@ -194,7 +199,7 @@ class Trainer:
             self._tell("compiling the network ...")
         loss = self.train_step(*next(batches))
         loss.item()
-        self._starting = time.monotonic() - start
+        self._starting = self._uncounted = time.monotonic() - start
         if says:
             self._tell(f"compiled, and ran the first step, in {clock(self._starting)}")
         return loss
@@ -202,9 +207,7 @@ class Trainer:
     def _epoch_seconds(self) -> float:
         """Time of an epoch at the speed of this process's steps, without the first one if there are others."""
         steps, seconds = self.step - self._from[0], self.seconds - self._from[1]
-        if steps > 1:
-            steps, seconds = steps - 1, seconds - self._starting
-        return seconds * self.steps / max(steps, 1)
+        return (seconds / (steps - 1) if steps > 1 else self._starting) * self.steps
 
     def _gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the loss, and writes its gradients to the parameters: in equal parts, whose gradients are added."""
@@ -227,6 +230,8 @@ class Trainer:
             if self._replayed is None or not self._replayed.takes(images, labels):
                 self._replayed = None  # its memory first
                 self._replayed = replay.Replayed(self._gradients, self.network, images, labels)
+                if self._update is not None:
+                    self._update.forget()
             loss = self._replayed(images, labels)
         else:
             self.optimizer.zero_grad()
@@ -235,7 +240,10 @@ class Trainer:
             self._shared.average()
         if self.config.clip:
             nn.utils.clip_grad_norm_(self._parameters, self.config.clip)
-        self.optimizer.step()
+        if self._update is None:
+            self.optimizer.step()
+        else:
+            self._update()
         self.step += 1
         if self._average is not None:
             self._average.update(self.network, self.step)
@@ -251,7 +259,8 @@ class Trainer:
             dist.all_reduce(losses, dist.ReduceOp.AVG)
         numbers = losses.tolist()
         elapsed = time.monotonic() - started
-        self.seconds += elapsed
+        self.seconds += elapsed - self._uncounted
+        self._uncounted = 0.0
         first = self.step - len(numbers)
         for i, number in enumerate(numbers):
             if not math.isfinite(number):
