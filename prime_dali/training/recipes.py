@@ -24,7 +24,7 @@ _CIFAR_CONVNEXT = {**_SMALL, "network": "timm:convnext_femto:patch_size=1"}
 _FAST = {
     "network": "resnet11_pooled", "epochs": 80, "batch": 512, "optimizer": "muon", "schedule": "linear", "lr": 0.045,
     "warmup": 0.15, "momentum": (0.9, 0.9), "beta2": 0.95, "weight_decay": 0.018, "clip": 0.0, "jsd": False,
-    "ema_decay": 0.999, "mixing": "official", "validate_every": 10,
+    "ema_decay": 0.999, "mixing": "official", "alpha": 1.3, "validate_every": 10,
 }  # fmt: skip
 
 RECIPES: dict[str, dict[str, Any]] = {
