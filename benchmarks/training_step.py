@@ -61,7 +61,6 @@ NOTES = {
     "plain": "normalizes the images, uint8 to bfloat16, in the compiled function; with --views 3, each three times",
     "prime": "prime_dali.PRIME in the compiled function: draws, augments, normalizes; uint8 in, bfloat16 out",
     "prime-eager": "the same, called before the compiled network",
-    "prime-ahead": "the same, for the next step on a stream of its own (prime_dali.ahead)",
     "official": "the authors' code and configuration, called before the compiled network; float32 in [0, 1] in",
     "augmix": "torchvision v2.AugMix(), image by image because it draws once per call, called before plain",
     "1 view": "prime_dali.PRIME by itself, without a network",
@@ -130,12 +129,10 @@ def candidates(
         return batch.to(memory_format=torch.channels_last)
 
     clean = of_network(images.repeat(views, 1, 1, 1))
-    augmented = prime_dali.ahead((augment(images) for _ in itertools.count()), device)
     calls = {
         "plain": step(lambda: plain(clean)),
         "prime": step(lambda: prime(images)),
         "prime-eager": step(lambda: network(augment(images))),
-        "prime-ahead": step(lambda: network(next(augmented))),
     }
     if official is not None:
         floats = images.float() / 255  # not timed: their data loader hands over float32

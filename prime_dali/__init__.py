@@ -26,14 +26,11 @@ if TYPE_CHECKING:
     from . import arrays
     from . import dali as dali  # public too, but not of `import *`: it needs DALI
     from . import v2 as v2  # and this torchvision
-    from ._ahead import ahead
     from .module import PRIME
     from .torch_ops import apply
 
 __version__ = "0.1.0"
-__all__ = [
-    "PRIME", "Plan", "PrimeConfig", "ahead", "apply", "arrays", "check_pixels", "preset", "reference", "sample",
-]  # fmt: skip
+__all__ = ["PRIME", "Plan", "PrimeConfig", "apply", "arrays", "check_pixels", "preset", "reference", "sample"]
 
 
 def sample(
@@ -118,7 +115,7 @@ def check_pixels(device: int | None = None) -> None:
             interface.check_pixels(number)
 
 
-_NEED_TORCH = {"ahead": "_ahead", "apply": "torch_ops", "PRIME": "module"}
+_NEED_TORCH = {"apply": "torch_ops", "PRIME": "module"}
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,7 @@ import prime_dali
 from prime_dali import PRIME, Plan
 
 ROOT = Path(__file__).parent.parent
-PUBLIC = {"PRIME", "Plan", "PrimeConfig", "ahead", "apply", "arrays", "check_pixels", "preset", "reference", "sample"}
+PUBLIC = {"PRIME", "Plan", "PrimeConfig", "apply", "arrays", "check_pixels", "preset", "reference", "sample"}
 
 
 def run(program: str) -> str:
@@ -39,7 +39,7 @@ def test_names_that_cannot_be_imported_are_not_listed() -> None:
         pydoc.render_doc(prime_dali)  # imports every name
         print(*dir(prime_dali))
     """
-    assert set(run(program).split()) == PUBLIC - {"PRIME", "ahead", "apply"} | {"__version__"}
+    assert set(run(program).split()) == PUBLIC - {"PRIME", "apply"} | {"__version__"}
 
 
 def test_help_has_every_name() -> None:
@@ -48,7 +48,6 @@ def test_help_has_every_name() -> None:
         "class PRIME(",
         "class Plan(",
         "class PrimeConfig(",
-        "ahead(batches",
         "apply(images",
         "check_pixels(",
         "preset(",

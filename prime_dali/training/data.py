@@ -11,7 +11,6 @@ import torch
 from torchvision.transforms.v2.functional import resize
 
 from .. import _extras
-from .._ahead import ahead
 from ..data import sampling
 from ..data.cifar import SIDE, read_cifar
 from ..data.formats import open_records
@@ -71,9 +70,22 @@ class CifarData:
     def batches(self, step: int) -> Iterator[Batch]:
         """This process's part of every step from ``step`` on, without an end.
 
-        On a GPU they are computed concurrently with the previous step.
+        On a GPU they are computed on a separate stream, concurrently with the previous step, whose gaps they fill.
         """
-        return ahead(self._made(step), self.ranks.device)
+        made, device = self._made(step), self.ranks.device
+        if device.type != "cuda":
+            yield from made
+            return
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        while True:
+            with torch.cuda.stream(stream):
+                batch = next(made)
+            current = torch.cuda.current_stream(device)
+            current.wait_stream(stream)
+            for tensor in batch:
+                tensor.record_stream(current)  # its memory must not be reused before the step has read it
+            yield batch
 
     def _made(self, step: int) -> Iterator[Batch]:
         share = self.config.batch // self.ranks.world
