@@ -164,11 +164,11 @@ def test_time_of_training_is_without_the_first_step(cifar: Path, tmp_path: Path)
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         trainer.step += 1
-        time.sleep((1.0, 0.3)[trainer.step - 1])
+        time.sleep((0.5, 0.1)[trainer.step - 1])
         return torch.zeros(())
 
     trainer.train_step = step  # type: ignore[method-assign]
-    assert 0.3 <= trainer.run().seconds < 1
+    assert 0.1 <= trainer.run().seconds < 0.5
 
 
 def test_bad_pixels_are_the_reason_of_nan(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
