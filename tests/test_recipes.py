@@ -19,7 +19,7 @@ from training import ALONE, losses, run, settings
 
 from prime_dali.evaluation import evaluate
 from prime_dali.models import networks
-from prime_dali.training import numerics, optimization, train
+from prime_dali.training import muon, numerics, optimization, train
 from prime_dali.training.averaging import Average
 from prime_dali.training.config import TrainConfig
 from prime_dali.training.data import CifarData
@@ -192,28 +192,48 @@ def test_linear_schedule() -> None:
     assert found == pytest.approx([1 / 4, 2 / 4, 3 / 4, *(k / 7 for k in range(7, 0, -1))])
 
 
-def test_muon() -> None:
-    """Weights of hidden layers move by nearly orthogonal matrices, the rest as by AdamW at its own learning rate; another
-    optimizer continues from the state."""
+@pytest.mark.parametrize("shape", [(2, 8, 27), (3, 30, 12)])
+def test_orthogonal(shape: tuple[int, int, int]) -> None:
     torch.manual_seed(1)
-    layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 16, 3), torch.nn.Linear(16, 4)]
-    network = torch.nn.Sequential(*layers).to(memory_format=torch.channels_last)
-    config = TrainConfig(optimizer="muon", schedule="linear", lr=0.5, muon_rest=0.01, weight_decay=0.0)
-    optimizer = optimization.optimizer(network, config)
-    for parameter in network.parameters():
-        parameter.grad = torch.randn_like(parameter)
-    before = {name: value.detach().clone() for name, value in network.named_parameters()}
-    optimizer.step()
-    moved = {name: before[name] - value.detach() for name, value in network.named_parameters()}
-    values = torch.linalg.svdvals(moved.pop("1.weight").flatten(1)) / 0.5
+    matrices = torch.randn(shape)
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    inner = left.mT @ muon.orthogonal(matrices) @ right.mT
+    values = inner.diagonal(dim1=1, dim2=2)
+    assert (inner - values.diag_embed()).abs().max() < 1e-4
     assert 0.6 < values.min() < values.max() < 1.3
-    for name, change in moved.items():  # AdamW's first step has the same length everywhere
-        assert change.abs().min().item() == pytest.approx(change.abs().max().item(), rel=1e-3), name
-        assert 0.5 < change.abs().max().item() / (0.5 * 0.01) < 2, name
+
+
+def test_muon() -> None:
+    """Hidden weights take steps of one angle and keep their norm, the rest is SGD's; another optimizer continues."""
+    torch.manual_seed(1)
+    layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 8, 3), torch.nn.Conv2d(8, 8, 3), torch.nn.Linear(8, 4)]
+    network = torch.nn.Sequential(*layers).to(memory_format=torch.channels_last)
+    config = TrainConfig(optimizer="muon", schedule="linear", lr=0.1, muon_rest=3.0, momentum=(0.8, 0.8))
+    optimizer, expected = optimization.optimizer(network, config), copy.deepcopy(network)
+    sgd = torch.optim.SGD(expected.parameters(), lr=0.3, momentum=0.8, nesterov=True, weight_decay=config.weight_decay)
+    averages = {name: torch.zeros_like(value) for name, value in expected.named_parameters()}
+    for _ in range(3):
+        before = copy.deepcopy(expected.state_dict())
+        for (name, one), two in zip(network.named_parameters(), expected.parameters(), strict=True):
+            one.grad = torch.randn_like(one)
+            two.grad = one.grad.clone()
+            averages[name].lerp_(two.grad, 0.2)
+        optimizer.step()
+        sgd.step()
+        for name in ("1.weight", "2.weight"):
+            weight, norm = before[name], before[name].norm()
+            direction = expected.get_parameter(name).grad.lerp(averages[name], 0.8).flatten(1)
+            turned = weight - 0.1 * norm / 8**0.5 * muon.orthogonal(direction[None])[0].reshape(weight.shape)
+            expected.get_parameter(name).data.copy_(turned * norm / turned.norm())
+        for one, two in zip(network.parameters(), expected.parameters(), strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
     other = copy.deepcopy(network)
+    for layer in other:
+        layer.weight.data.mul_(3)  # of the weights that the run continues with, the norm is not the initial one
     continued = optimization.optimizer(other, config)
     optimization.restore_optimizer(continued, copy.deepcopy(optimizer.state_dict()), config)
+    other.load_state_dict(network.state_dict())
     for one, two in zip(network.parameters(), other.parameters(), strict=True):
         one.grad = torch.randn_like(one)
         two.grad = one.grad.clone()

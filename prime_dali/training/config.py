@@ -62,8 +62,8 @@ class TrainConfig:
         Literal["sgd", "adamw", "muon"], "sgd: with Nesterov momentum; muon: with orthogonal updates of hidden layers"
     ] = "sgd"
     muon_rest: Annotated[
-        float, "Muon: learning rate, in parts of lr, of biases, norms, first and last layer, which AdamW trains"
-    ] = 0.1
+        float, "Muon: learning rate, in parts of lr, of biases, norms, first and last layer, which SGD trains"
+    ] = 2.5
     schedule: Annotated[
         Literal["onecycle", "cosine", "linear"],
         "cosine: linear warm-up, then half a cosine to 0; linear: then a line to 0; onecycle: a cosine up and down",

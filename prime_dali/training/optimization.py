@@ -14,17 +14,14 @@ from .._progress import plural
 from ..models.creation import timm
 from .checkpoint import check_alike
 from .config import TrainConfig
+from .muon import Muon
 
 _AVERAGES = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}
-"""By optimizer: what it keeps of each parameter, in its shape; Muon keeps what AdamW does of those that it leaves to
-it."""
+"""By optimizer: what it keeps of each parameter, in its shape."""
 
 
-def optimizer(network: nn.Module, config: TrainConfig, *, capturable: bool = False) -> torch.optim.Optimizer:
+def optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """The optimizer of a network's parameters, at the peak learning rate of each.
-
-    Args:
-        capturable: Make one of many kernels ``capturable``, for :class:`.replay.ReplayedUpdate`.
 
     Raises:
         ValueError: ``layer_decay`` is given, but the network has no groups of layers.
@@ -32,10 +29,7 @@ def optimizer(network: nn.Module, config: TrainConfig, *, capturable: bool = Fal
     """
     groups, momentum = _groups(network, config), config.momentum[1]
     if config.optimizer == "muon":
-        return timm("optim.muon").Muon(
-            _split(groups, network), momentum=momentum, nesterov=True, betas=(momentum, config.beta2),
-            adjust_lr_fn="original", fallback_lr_scale=config.muon_rest, capturable=capturable,
-        )  # fmt: skip
+        return Muon(_split(groups, network, config.muon_rest), momentum)
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, betas=(momentum, config.beta2), fused=True)
     return torch.optim.SGD(groups, momentum=momentum, nesterov=True, fused=True)
@@ -67,16 +61,22 @@ def _groups(network: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
     ]
 
 
-def _split(groups: list[dict[str, Any]], network: nn.Module) -> list[dict[str, Any]]:
-    """Groups for Muon: weights of two or more dimensions apart from what is left to AdamW, which is the rest, and the
-    first and the last layer, whose inputs or outputs are not those of a hidden layer."""
+def _split(groups: list[dict[str, Any]], network: nn.Module, factor: float) -> list[dict[str, Any]]:
+    """Groups for Muon: weights of hidden layers, and the rest, whose learning rate is ``factor`` times as large.
+
+    Not hidden are the first and the last layer. A weight that is zero has no norm to keep, and is among the rest.
+    """
     weights = [module.weight for module in network.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
     ends = {id(weight) for weight in (weights[0], weights[-1])}
     found = []
     for group in groups:
-        hidden = [p for p in group["params"] if p.dim() > 1 and id(p) not in ends]
-        rest = [p for p in group["params"] if p.dim() <= 1 or id(p) in ends]
-        found += [{**group, "params": own, "use_fallback": own is rest} for own in (hidden, rest) if own]
+        hidden = [p for p in group["params"] if p.dim() > 1 and id(p) not in ends and bool(p.detach().any())]
+        those = {id(p) for p in hidden}
+        rest = [p for p in group["params"] if id(p) not in those]
+        if hidden:
+            found.append({**group, "params": hidden, "hidden": True})
+        if rest:
+            found.append({**group, "params": rest, "hidden": False, "lr": group["lr"] * factor})
     return found
 
 
@@ -125,14 +125,10 @@ def parts(
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], config: TrainConfig) -> None:
     """Resume from a state of the same optimizer; raises an error of torch, or a ValueError, for another one."""
-    own = optimizer.state_dict()
-    check_alike(state, own)
-    # The run may go on without a GPU, or with one: whether the steps are captured is not a matter of the run.
-    here = [{k: v for k, v in group.items() if k == "capturable"} for group in own["param_groups"]]
-    groups = [{**group, **kept} for group, kept in zip(state["param_groups"], here, strict=True)]
-    optimizer.load_state_dict({**state, "param_groups": groups})
+    check_alike(state, optimizer.state_dict())
+    optimizer.load_state_dict(state)
     for parameter, kept in optimizer.state.items():
-        for name in _AVERAGES["adamw" if kept.get("use_muon") is False else config.optimizer]:
+        for name in _AVERAGES[config.optimizer]:
             if kept[name].shape != parameter.shape:
                 raise ValueError(f"{name} of {list(kept[name].shape)} for {list(parameter.shape)}")
 

@@ -77,7 +77,7 @@ class ReplayedUpdate:
     step, which is not replayed, computes what the others do. Momentum and weight decay are constant.
 
     Args:
-        optimizer: One whose groups are ``capturable``.
+        optimizer: One that takes learning rates as tensors, and does not wait for the device.
         device: That of its parameters.
     """
 

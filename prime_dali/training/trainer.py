@@ -88,9 +88,9 @@ class Trainer:
         # The host cannot launch kernels as fast as the GPU runs them: with small images, or while DALI decodes.
         self._replays = config.compile and ranks.device.type == "cuda"
         self._replayed: replay.Replayed | None = None
-        alone = self._replays and ranks.world == 1  # otherwise each step has gradients of its own
-        self.optimizer = optimization.optimizer(self.network, config, capturable=alone)
-        captured = alone and self.optimizer.defaults.get("capturable")
+        self.optimizer = optimization.optimizer(self.network, config)
+        # With other processes, each step has gradients of its own; other optimizers are few kernels.
+        captured = self._replays and ranks.world == 1 and config.optimizer == "muon"
         self._update = replay.ReplayedUpdate(self.optimizer, ranks.device) if captured else None
         self.steps = min(self.data.steps, config.limit_steps or self.data.steps)
         self.total = self.steps * config.epochs
