@@ -55,7 +55,7 @@ def _minutes(dataset: str) -> dict[str, Settings]:
         for name, settings in (("+jsd-official", {"jsd": True, **_OFFICIAL}), ("", {})) for epochs in (100, 50, 25)
     }  # fmt: skip
     if (fast := f"{dataset}-fast") in RECIPES:
-        found |= {f"fast-{epochs}": {"recipe": fast, "epochs": epochs} for epochs in (160, 80, 40, 20)}
+        found |= {f"fast-{epochs}": {"recipe": fast, "epochs": epochs} for epochs in (168, 84, 42, 21)}
     return found
 
 
