@@ -44,7 +44,8 @@ class File:
         of = "the kernels of this version" if current else "an earlier version's kernels"
         commit = f", commit {c['commit']}" if "commit" in c else ""
         what = f"{c.get('gpu', c['cpu'])}; {without_own(c['versions'])}; {c['date'][:10]}{commit}; {of}"
-        return f"[{self.name}](../benchmarks/results/{self.name}): {what}; `{c['command']}`"
+        note = f"; {c['note']}" if "note" in c else ""
+        return f"[{self.name}](../benchmarks/results/{self.name}): {what}; `{c['command']}`{note}"
 
 
 def without_own(versions: str) -> str:

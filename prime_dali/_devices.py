@@ -58,7 +58,8 @@ def visible_gpus() -> list[str]:
 
     count = torch.cuda.device_count()
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (given.split(",") if given else [str(number) for number in range(count)])[:count]
+    names = [name.strip() for name in given.split(",")] if given else [str(number) for number in range(count)]
+    return names[:count]
 
 
 def kernel_device(wish: str) -> str:

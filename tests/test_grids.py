@@ -156,7 +156,7 @@ def test_jobs_are_dealt_out_to_gpus(
 
 
 @pytest.mark.parametrize(("given", "count", "expected"), [
-    (None, 2, ["0", "1"]), ("3,1", 2, ["3", "1"]), ("GPU-5f", 1, ["GPU-5f"]), ("", 0, []), ("0", 0, []),
+    (None, 2, ["0", "1"]), ("3, 1", 2, ["3", "1"]), ("GPU-5f", 1, ["GPU-5f"]), ("", 0, []), ("0", 0, []),
 ])  # fmt: skip
 def test_visible_gpus(given: str | None, count: int, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)

@@ -43,7 +43,7 @@ def one_of_several(environment: dict[str, str], words: list[str], last: int | No
     def step_until(trainer: Trainer, *batch: torch.Tensor) -> torch.Tensor:
         if trainer.step == last:
             torch.distributed.barrier()
-            time.sleep(0.3)  # none is still waiting for one that is dead
+            time.sleep(1)  # none is still waiting for one that is dead
             os.kill(os.getpid(), signal.SIGKILL)
         return step(trainer, *batch)
 
@@ -61,8 +61,9 @@ def statuses(said: Path, words: list[str], last: int | None = None) -> set[int |
         forking.start(said.with_suffix(f".{rank}.txt"), one_of_several, place, words, last)
         for rank, place in enumerate(places)
     ]
+    end = time.monotonic() + 200
     for process in processes:
-        process.join(200)
+        process.join(max(end - time.monotonic(), 0))
         process.kill()  # only one that hangs is still there
     return {process.exitcode for process in processes}
 
@@ -122,3 +123,8 @@ def test_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     for processes, threads in ((1, 9), (4, 2), (16, 1)):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
         assert Execution("cpu").threads() == threads
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "four")
+    with pytest.raises(
+        ValueError, match="LOCAL_WORLD_SIZE: expected a number of processes, as torchrun sets it, got 'four'"
+    ):
+        Execution("cpu").threads()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from training import ALONE, losses, run, settings
 
 from prime_dali.evaluation import evaluate
 from prime_dali.models import networks
-from prime_dali.training import muon, numerics, optimization, train
+from prime_dali.training import numerics, optimization, train
 from prime_dali.training.averaging import Average
 from prime_dali.training.config import TrainConfig
 from prime_dali.training.data import CifarData
@@ -48,10 +47,9 @@ def whole(cifar: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("steps", [3, 4])  # within the epochs of the first size, and where the second begins
-def test_resumes_exactly(cifar: Path, whole: Path, tmp_path: Path, steps: int) -> None:
-    """Losses, weights, averages and optimizer of a resumed run are bit-identical to those of an uninterrupted one."""
-    trainer = start(cifar, tmp_path, *EVERYTHING)
+def run_in_two_parts(cifar: Path, out: Path, steps: int, *words: str) -> None:
+    """A run that is stopped after some steps, and resumed."""
+    trainer = start(cifar, out, *words)
     step = trainer.train_step
 
     def stopping(*batch: torch.Tensor) -> torch.Tensor:
@@ -61,7 +59,13 @@ def test_resumes_exactly(cifar: Path, whole: Path, tmp_path: Path, steps: int) -
     trainer.train_step = stopping  # type: ignore[method-assign]
     assert trainer.run().step == steps
     torch.manual_seed(99)  # another process: nothing depends on what its generator has given
-    run(cifar, tmp_path, *EVERYTHING)
+    run(cifar, out, *words)
+
+
+@pytest.mark.parametrize("steps", [3, 4])  # within the epochs of the first size, and where the second begins
+def test_resumes_exactly(cifar: Path, whole: Path, tmp_path: Path, steps: int) -> None:
+    """Losses, weights, averages and optimizer of a resumed run are bit-identical to those of an uninterrupted one."""
+    run_in_two_parts(cifar, tmp_path, steps, *EVERYTHING)
     assert losses(tmp_path) == losses(whole)
     one, other = (torch.load(folder / "last.pt") for folder in (tmp_path, whole))
     for part in (one["model"], one["ema"]), (other["model"], other["ema"]):
@@ -190,56 +194,6 @@ def test_linear_schedule() -> None:
         optimizer.step()
         schedule.step()
     assert found == pytest.approx([1 / 4, 2 / 4, 3 / 4, *(k / 7 for k in range(7, 0, -1))])
-
-
-@pytest.mark.parametrize("shape", [(2, 8, 27), (3, 30, 12)])
-def test_orthogonal(shape: tuple[int, int, int]) -> None:
-    torch.manual_seed(1)
-    matrices = torch.randn(shape)
-    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
-    inner = left.mT @ muon.orthogonal(matrices) @ right.mT
-    values = inner.diagonal(dim1=1, dim2=2)
-    assert (inner - values.diag_embed()).abs().max() < 1e-4
-    assert 0.6 < values.min() < values.max() < 1.3
-
-
-def test_muon() -> None:
-    """Hidden weights take steps of one angle and keep their norm, the rest is SGD's; another optimizer continues."""
-    torch.manual_seed(1)
-    layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 8, 3), torch.nn.Conv2d(8, 8, 3), torch.nn.Linear(8, 4)]
-    network = torch.nn.Sequential(*layers).to(memory_format=torch.channels_last)
-    config = TrainConfig(optimizer="muon", schedule="linear", lr=0.1, muon_rest=3.0, momentum=(0.8, 0.8))
-    optimizer, expected = optimization.optimizer(network, config), copy.deepcopy(network)
-    sgd = torch.optim.SGD(expected.parameters(), lr=0.3, momentum=0.8, nesterov=True, weight_decay=config.weight_decay)
-    averages = {name: torch.zeros_like(value) for name, value in expected.named_parameters()}
-    for _ in range(3):
-        before = copy.deepcopy(expected.state_dict())
-        for (name, one), two in zip(network.named_parameters(), expected.parameters(), strict=True):
-            one.grad = torch.randn_like(one)
-            two.grad = one.grad.clone()
-            averages[name].lerp_(two.grad, 0.2)
-        optimizer.step()
-        sgd.step()
-        for name in ("1.weight", "2.weight"):
-            weight, norm = before[name], before[name].norm()
-            direction = expected.get_parameter(name).grad.lerp(averages[name], 0.8).flatten(1)
-            turned = weight - 0.1 * norm / 8**0.5 * muon.orthogonal(direction[None])[0].reshape(weight.shape)
-            expected.get_parameter(name).data.copy_(turned * norm / turned.norm())
-        for one, two in zip(network.parameters(), expected.parameters(), strict=True):
-            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
-
-    other = copy.deepcopy(network)
-    for layer in other:
-        layer.weight.data.mul_(3)  # of the weights that the run continues with, the norm is not the initial one
-    continued = optimization.optimizer(other, config)
-    optimization.restore_optimizer(continued, copy.deepcopy(optimizer.state_dict()), config)
-    other.load_state_dict(network.state_dict())
-    for one, two in zip(network.parameters(), other.parameters(), strict=True):
-        one.grad = torch.randn_like(one)
-        two.grad = one.grad.clone()
-    optimizer.step()
-    continued.step()
-    assert all(map(torch.equal, network.parameters(), other.parameters()))
 
 
 def test_parameter_groups() -> None:

@@ -130,6 +130,7 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"sizes": (32,) * 9}, "sizes: expected at most 8 .*, got 9"),
     ({"crop_area": 0.5}, "crop_area: expected a recipe of image files"),
     ({"warmup": 0.0}, "warmup: expected a fraction"),
+    ({"muon_sgd_lr_scale": 1.0}, "muon_sgd_lr_scale: expected 2.5 with optimizer sgd, got 1.0"),
     ({"optimizer": "muon"}, "schedule: expected cosine or linear with muon, whose momentum is constant, got onecycle"),
 ])  # fmt: skip
 def test_bad_settings(changes: dict, message: str) -> None:

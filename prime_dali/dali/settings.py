@@ -187,8 +187,12 @@ class Execution:
 
     def threads(self) -> int:
         """Number of DALI's threads."""
-        beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun gives all of them the same cores
-        return self.num_threads or max(len(os.sched_getaffinity(0)) // beside, 1)
+        if self.num_threads:
+            return self.num_threads
+        beside = os.environ.get("LOCAL_WORLD_SIZE", "1")  # torchrun gives all of them the same cores
+        if not beside.isdecimal() or not int(beside):
+            raise ValueError(f"LOCAL_WORLD_SIZE: expected a number of processes, as torchrun sets it, got {beside!r}")
+        return max(len(os.sched_getaffinity(0)) // int(beside), 1)
 
     def gpu(self) -> int:
         """Number of the GPU, if there is one."""

@@ -51,11 +51,11 @@ _AFTER, _BEFORE = {"mix_order": "after"}, {"mix_order": "before"}
 def _minutes(dataset: str) -> dict[str, Settings]:
     """Recipes of the data set, each for several numbers of epochs."""
     found = {
-        f"prime{name}-{epochs}": {"recipe": dataset, "epochs": epochs, **settings}
-        for name, settings in (("+jsd-official", {"jsd": True, **_OFFICIAL}), ("", {})) for epochs in (100, 50, 25)
+        f"prime{'+jsd' * jsd}-official-mixing-{epochs}": {"recipe": dataset, "epochs": epochs, "jsd": jsd, **_OFFICIAL}
+        for jsd in (True, False) for epochs in (100, 50, 25)
     }  # fmt: skip
     if (fast := f"{dataset}-fast") in RECIPES:
-        found |= {f"fast-{epochs}": {"recipe": fast, "epochs": epochs} for epochs in (168, 84, 42, 21)}
+        found |= {f"{fast}-{epochs}": {"recipe": fast, "epochs": epochs} for epochs in (168, 84, 42, 21)}
     return found
 
 

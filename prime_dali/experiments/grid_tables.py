@@ -174,7 +174,9 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
         out.append(f'"reported": {reported.SOURCE}; not measured')
     shared = max((content.get("jobs", 1) for content in done), default=1)
     beside = f", while up to {shared} runs shared the device" if shared > 1 else ""
-    out.append(f"minutes: time of training steps, without validation, checkpoints and startup{beside}")
+    compiling = ", of runs of earlier versions with the first step, which compiles the network"
+    earlier = compiling if any("first_step_counts" not in content for content in done) else ""
+    out.append(f"minutes: time of training steps, without validation, checkpoints and startup{earlier}{beside}")
     out.append(
         f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}"
     )

@@ -111,12 +111,13 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
                 grid.config(one)  # a setting that is none is an error here too
                 print(f"{number}  {one.name}  ({state(grid, one)})  {json.dumps(dict(one.settings))}")
         return
+    jobs = _arguments.integer("jobs", options.jobs, 1, 1024)
     grid_file.check(grid, [] if options.collect else chosen)
     if not options.collect:
         _check_finished(grid, chosen)
     try:
         if not options.collect:
-            execute(grid, chosen, _arguments.integer("jobs", options.jobs, 1, 1024))
+            execute(grid, chosen, jobs)
     finally:
         if options.task is None:
             collect(analysis, grid)
@@ -222,7 +223,7 @@ def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None
     content = {
         "settings": grid.lasting(one), "evaluate": grid_file.evaluated(grid.evaluate),
         "means": _means(grid.config(one)), "seconds": trained["run"]["seconds"],
-        "steps": trained["run"]["step"], "jobs": jobs,
+        "steps": trained["run"]["step"], "jobs": jobs, "first_step_counts": False,
         "results": _portable(json.loads((folder / "evaluation" / "results.json").read_text())),
     }  # fmt: skip
     with replacing(folder / grid_file.FINISHED) as aside:

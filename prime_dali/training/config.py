@@ -59,14 +59,14 @@ class TrainConfig:
     batch: Annotated[int, "images per step over all processes; the learning rate scales with it"] = 128
     accumulate: Annotated[int, "parts of a batch that go through the network one after the other, to save memory"] = 1
     optimizer: Annotated[
-        Literal["sgd", "adamw", "muon"], "sgd: with Nesterov momentum; muon: with orthogonal updates of hidden layers"
+        Literal["sgd", "adamw", "muon"], "sgd: with Nesterov momentum; muon: orthogonalized momentum for hidden layers"
     ] = "sgd"
-    muon_rest: Annotated[
-        float, "Muon: learning rate, in parts of lr, of biases, norms, first and last layer, which SGD trains"
+    muon_sgd_lr_scale: Annotated[
+        float, "Muon: scale of lr for biases, norm layers, the first and the last layer, which SGD trains"
     ] = 2.5
     schedule: Annotated[
         Literal["onecycle", "cosine", "linear"],
-        "cosine: linear warm-up, then half a cosine to 0; linear: then a line to 0; onecycle: a cosine up and down",
+        "cosine: linear warm-up, then half a cosine to 0; linear: then linearly to 0; onecycle: a cosine up and down",
     ] = "onecycle"
     lr: Annotated[float, "peak learning rate at the recipe's batch size"] = 0.2
     warmup: Annotated[float, "warm-up fraction: part of all steps in which the learning rate rises"] = 0.25
@@ -76,7 +76,7 @@ class TrainConfig:
         "the others keep the maximum",
     ] = (0.85, 0.95)
     beta2: Annotated[float, "AdamW: decay of the mean squared gradient"] = 0.999
-    weight_decay: Annotated[float, "weight decay of all parameters"] = 5e-4
+    weight_decay: Annotated[float, "weight decay of all parameters; with Muon of those that SGD trains"] = 5e-4
     exclude_1d: Annotated[bool, "no weight decay of biases, norm layers and what timm's network excludes"] = False
     layer_decay: Annotated[
         float, "layer-wise decay: factor of the learning rate from each layer to the one before; networks of timm"
@@ -138,7 +138,8 @@ class TrainConfig:
             _arguments.integer(name, getattr(self, name), low, high)
         _arguments.seed(self.seed)
         for name in (
-            "lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start", "muon_rest",
+            "lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start",
+            "muon_sgd_lr_scale",
         ):  # fmt: skip
             _arguments.amplitude(name, getattr(self, name))
         for name in ("drop_path", "label_smoothing", "ema_decay", "beta2"):
@@ -155,6 +156,9 @@ class TrainConfig:
     def _check_schedule(self) -> None:
         if self.optimizer == "muon" and self.schedule == "onecycle":
             raise ValueError("schedule: expected cosine or linear with muon, whose momentum is constant, got onecycle")
+        if self.optimizer != "muon" and self.muon_sgd_lr_scale != TrainConfig.muon_sgd_lr_scale:
+            expected = f"expected {TrainConfig.muon_sgd_lr_scale} with optimizer {self.optimizer}"
+            raise ValueError(f"muon_sgd_lr_scale: {expected}, got {self.muon_sgd_lr_scale}")
         lowest = self.warmup > 0 if self.schedule == "onecycle" else self.warmup >= 0
         if not lowest or not self.warmup < 1:
             raise ValueError(f"warmup: expected a fraction of all steps between 0 and 1, got {self.warmup}")

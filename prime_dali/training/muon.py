@@ -26,8 +26,11 @@ class Muon(torch.optim.Optimizer):
 
     Args:
         groups: Parameters, each with ``lr``, ``weight_decay`` and ``hidden``: whether they are weights of hidden
-            layers, of two or more dimensions and not zero. ``lr`` may be a tensor on their device during a step.
+            layers, of two or more dimensions. ``lr`` may be a tensor on their device during a step.
         momentum: That of both, 0 to 1.
+
+    Raises:
+        ValueError: The weight of a hidden layer is zero, so that it has no norm to keep.
     """
 
     def __init__(self, groups: list[dict[str, Any]], momentum: float) -> None:
@@ -36,7 +39,10 @@ class Muon(torch.optim.Optimizer):
             for parameter in group["params"]:
                 self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
                 if group["hidden"]:
-                    self.state[parameter]["norm"] = parameter.detach().norm()
+                    norm = self.state[parameter]["norm"] = parameter.detach().norm()
+                    if not norm:
+                        shape = list(parameter.shape)
+                        raise ValueError(f"optimizer: expected hidden weights other than zero with muon, got {shape}")
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]

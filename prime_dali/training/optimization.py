@@ -29,7 +29,7 @@ def optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """
     groups, momentum = _groups(network, config), config.momentum[1]
     if config.optimizer == "muon":
-        return Muon(_split(groups, network, config.muon_rest), momentum)
+        return Muon(_split(groups, network, config.muon_sgd_lr_scale), momentum)
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, betas=(momentum, config.beta2), fused=True)
     return torch.optim.SGD(groups, momentum=momentum, nesterov=True, fused=True)
@@ -61,22 +61,28 @@ def _groups(network: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
     ]
 
 
-def _split(groups: list[dict[str, Any]], network: nn.Module, factor: float) -> list[dict[str, Any]]:
-    """Groups for Muon: weights of hidden layers, and the rest, whose learning rate is ``factor`` times as large.
-
-    Not hidden are the first and the last layer. A weight that is zero has no norm to keep, and is among the rest.
-    """
-    weights = [module.weight for module in network.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
-    ends = {id(weight) for weight in (weights[0], weights[-1])}
+def _split(groups: list[dict[str, Any]], network: nn.Module, scale: float) -> list[dict[str, Any]]:
+    """Groups for Muon: weights of hidden layers, and the rest, whose learning rate is ``scale`` times as large."""
+    hidden = {id(weight) for weight in _matrices(network)[1:-1]}
     found = []
     for group in groups:
-        hidden = [p for p in group["params"] if p.dim() > 1 and id(p) not in ends and bool(p.detach().any())]
-        those = {id(p) for p in hidden}
-        rest = [p for p in group["params"] if id(p) not in those]
-        if hidden:
-            found.append({**group, "params": hidden, "hidden": True})
-        if rest:
-            found.append({**group, "params": rest, "hidden": False, "lr": group["lr"] * factor})
+        for is_hidden in (True, False):
+            own = [parameter for parameter in group["params"] if (id(parameter) in hidden) == is_hidden]
+            if own:
+                lr = group["lr"] * (1.0 if is_hidden else scale)
+                found.append({**group, "params": own, "hidden": is_hidden, "lr": lr})
+    return found
+
+
+def _matrices(network: nn.Module) -> list[torch.Tensor]:
+    """Weights that map all inputs of a layer to its outputs, in the order of the modules. Those of grouped convolutions
+    are many small maps; embeddings, scales and tokens are none."""
+    found = []
+    for module in network.modules():
+        if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.groups == 1):
+            found.append(module.weight)
+        elif isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
+            found.append(module.in_proj_weight)
     return found
 
 

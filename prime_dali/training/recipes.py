@@ -21,6 +21,7 @@ _LARGE = {**_IMAGENET, **_ADAMW, "epochs": 300, "batch": 1024}
 _CIFAR_VIT = {**_SMALL, "network": "timm:vit_tiny_patch16_224:img_size=32,patch_size=4"}
 _CIFAR_CONVNEXT = {**_SMALL, "network": "timm:convnext_femto:patch_size=1"}
 
+# Log lines, which wait for the GPU, once an epoch; validation at the end alone; cuDNN's fastest algorithms.
 _FAST = {
     "network": "resnet11_pooled", "epochs": 84, "batch": 512, "optimizer": "muon", "schedule": "linear", "lr": 0.04,
     "warmup": 0.15, "momentum": (0.9, 0.9), "clip": 0.0, "jsd": False, "ema_decay": 0.999, "mixing": "official",

@@ -97,7 +97,7 @@ class ReplayedUpdate:
             rate.fill_(group["lr"])
         if self._graph is None:
             with self._rates_on_the_device():
-                if not self._warm:  # it allocates the averages
+                if not self._warm:  # libraries allocate and load kernels, which no graph can contain
                     self._optimizer.step()
                     self._warm = True
                     return

@@ -110,7 +110,6 @@ class Trainer:
         self._lr = 0.0
         self._from = self.step, self.seconds  # at the start of this process
         self._starting = 0.0  # seconds of its first step, which compiles the network, and is not counted
-        self._uncounted = 0.0  # seconds since the last log line that are none of training
         self._log: checkpoint.Log
         self._bar: Any = None
         self._curves: Any = None
@@ -155,14 +154,20 @@ class Trainer:
         config, batches = self.config, self.data.batches(self.step)
         self.network.train()
         saved = started = time.monotonic()
+        timed = 0  # steps since then
         while self.step < self.total:
-            self._losses.append(self._first_step(batches) if not self._starting else self.train_step(*next(batches)))
+            if self._starting:
+                self._losses.append(self.train_step(*next(batches)))
+                timed += 1
+            else:
+                self._losses.append(self._first_step(batches))
+                started = time.monotonic()
             if self._bar is not None:
                 self._bar.update()
             epoch, rest = divmod(self.step, self.steps)
             if rest and self.step % config.log_every:
                 continue
-            self._write_losses(started)
+            self._write_losses(started, timed)
             if not rest and (epoch % config.validate_every == 0 or self.step == self.total):
                 self.accuracy = self._validate()
             late = time.monotonic() - saved > 60 * config.save_minutes
@@ -172,7 +177,7 @@ class Trainer:
                 saved = time.monotonic()
             if stop:
                 break
-            started = time.monotonic()
+            started, timed = time.monotonic(), 0
         finished = self.step >= self.total
         return Result(finished, self.step, self.accuracy, self.seconds, self._stopping.interrupted and not finished)
 
@@ -199,7 +204,7 @@ class Trainer:
             self._tell("compiling the network ...")
         loss = self.train_step(*next(batches))
         loss.item()
-        self._starting = self._uncounted = time.monotonic() - start
+        self._starting = time.monotonic() - start
         if says:
             self._tell(f"compiled, and ran the first step, in {clock(self._starting)}")
         return loss
@@ -247,20 +252,19 @@ class Trainer:
         self.step += 1
         if self._average is not None:
             self._average.update(self.network, self.step)
-        self._lr = max(group["lr"] for group in self.optimizer.param_groups)  # of this step
+        self._lr = max(group["lr"] for group in self.optimizer.param_groups if group.get("hidden", True))
         if self.step < self.total:
             self.schedule.step()
         return loss
 
-    def _write_losses(self, started: float) -> None:
-        """Write the log line for the steps since the last one; synchronizes."""
+    def _write_losses(self, started: float, timed: int) -> None:
+        """Write the log line for the steps since the last one, ``timed`` of them since ``started``; synchronizes."""
         losses = torch.stack(self._losses)
         if self.ranks.world > 1:
             dist.all_reduce(losses, dist.ReduceOp.AVG)
         numbers = losses.tolist()
         elapsed = time.monotonic() - started
-        self.seconds += elapsed - self._uncounted
-        self._uncounted = 0.0
+        self.seconds += elapsed
         first = self.step - len(numbers)
         for i, number in enumerate(numbers):
             if not math.isfinite(number):
@@ -271,10 +275,8 @@ class Trainer:
                     f"{there if checkpoint.written(self.folder) else 'there is no checkpoint'}; a smaller lr may help"
                 )
         self._losses = []
-        self._line(
-            loss=sum(numbers) / len(numbers), lr=self._lr,
-            images_per_second=len(numbers) * self.config.batch / elapsed,
-        )  # fmt: skip
+        rate = self.config.batch * (timed / elapsed if timed else 1 / self._starting)
+        self._line(loss=sum(numbers) / len(numbers), lr=self._lr, images_per_second=rate)
         if self._bar is not None:
             self._bar.note = f"loss {numbers[-1]:.3f}"
 
