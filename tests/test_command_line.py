@@ -11,9 +11,11 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -276,16 +278,15 @@ def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
     for name, part in zip(["test_batch", *(f"data_batch_{i}" for i in range(1, 6))], np.split(records, 6), strict=True):
         part.tofile(tmp_path / f"{name}.bin")
     small = "--network shufflenet_v2_x0_5 --stem imagenet --no-compile --batch 20 --log-every 2"
-    first = trainer.Trainer._first_step
+    step, late = trainer.Trainer.train_step, [0.0]
 
-    def slow(self: trainer.Trainer, batches: Iterator) -> torch.Tensor:
-        loss = first(self, batches)
-        self._starting += 1000  # as of a compilation
-        self._uncounted += 1000
-        self.seconds += 1000
-        return loss
+    def slow(self: trainer.Trainer, *batch: torch.Tensor) -> torch.Tensor:
+        if not self._starting:
+            late[0] += 1000  # as of a compilation
+        return step(self, *batch)
 
-    monkeypatch.setattr(trainer.Trainer, "_first_step", slow)
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late[0]))
+    monkeypatch.setattr(trainer.Trainer, "train_step", slow)
     words = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), *small.split(), "--device", "cpu"]
     assert cli.main(["train", *words, "--epochs", "2", "--limit-steps", "4"]) == 0
     said = capsys.readouterr().out
@@ -296,6 +297,7 @@ def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
     epochs = re.findall(r"correct; ([\d.]+) s per epoch", said)
     assert len(epochs) == 2
     assert all(float(seconds) < 900 for seconds in epochs)
+    assert float(re.findall(r"([\d.]+) minutes of training", said)[0]) < 15
 
 
 def test_a_grid_passes_ctrl_c_on_and_a_second_one_kills(capfd: pytest.CaptureFixture, hears_ctrl_c: None) -> None:
