@@ -23,11 +23,12 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 import forking
 import gridding
 from gridding import TINY, options, table
+from test_grid_tables import finished
 
 from prime_dali import _devices
 from prime_dali.evaluation import corrupt, evaluate
 from prime_dali.evaluation.names import CORRUPTIONS
-from prime_dali.experiments import ablation, alpha, grid_file, grids, sample_complexity
+from prime_dali.experiments import ablation, alpha, compare, grid_file, grids, methods, sample_complexity
 from prime_dali.experiments.grid_file import Grid, Reported, Run
 
 cifar, grid, one_thread = gridding.cifar, gridding.grid, gridding.one_thread  # fixtures
@@ -153,6 +154,34 @@ def test_jobs_are_dealt_out_to_gpus(
     assert sorted(used[:jobs]) == expected
     assert sorted(used[jobs:]) == expected
     assert told == {beside}
+
+
+def test_runs_of_other_grids_are_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Those with the same settings and evaluation, whatever their names; runs of the grid's own stay."""
+    words = ["--set", "data=/d", "--evaluate", "cifar-c=/c", "--seeds", 1, 2]
+    methods_grid = grids.read_grid(methods.ANALYSIS, options(methods, "--out", tmp_path / "methods", *words), {})
+    for run in methods_grid.runs:
+        if run.name in ("prime,seed=1", "prime,seed=2", "standard,seed=1"):
+            finished(methods_grid, run, 0.25 * methods_grid.config(run).seed)
+    out = tmp_path / "draws"
+    parsed = options(compare, "draws", "--out", out, "--collect", *words, "--known", tmp_path / "methods")
+    draws = grids.read_grid(compare.analysis("draws"), parsed, {})
+    (own,) = [run for run in draws.runs if run.name == "image,seed=2"]
+    finished(draws, own, 0.75)
+    compare.run(parsed)
+    said = capsys.readouterr().out
+    assert f"image,seed=1: as {tmp_path / 'methods' / 'prime,seed=1'}\n" in said
+    assert said.count(": as ") == 1
+    assert sorted(path.parent.name for path in out.glob("*/finished.json")) == ["image,seed=1", "image,seed=2"]
+    assert table(out, "draws")["image measured"]["corrupted"] == "50.0"
+    evaluated_otherwise = options(
+        compare, "draws", "--out", tmp_path / "other", *words[:4], "cifar-c-bar=/b", *words[4:]
+    )
+    other = grids.read_grid(compare.analysis("draws"), evaluated_otherwise, {})
+    grids.take_over(other, other.runs, [tmp_path / "methods"])
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(FileNotFoundError, match=r"known: no such folder: .*nowhere"):
+        grids.take_over(draws, draws.runs, [tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize(("given", "count", "expected"), [

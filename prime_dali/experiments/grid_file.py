@@ -15,7 +15,7 @@ from .. import _arguments
 from .._states import Kind
 from ..evaluation.names import CIFAR_SETS, IMAGENET_SETS
 from ..training import train
-from ..training.config import FREE, TrainConfig, defaults
+from ..training.config import FREE, TrainConfig, defaults, differences
 
 SETS = (*CIFAR_SETS, *IMAGENET_SETS)
 EVALUATION = (
@@ -107,6 +107,11 @@ class Grid:
 def evaluated(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that affect the numbers of an evaluation; of folders only whether they are given."""
     return {name: True if name in _FOLDERS else value for name, value in options.items() if name not in _FREE}
+
+
+def same(content: Mapping[str, Any], settings: Mapping[str, Any], evaluate: Mapping[str, Any]) -> bool:
+    """Whether a finished run had these settings and this evaluation."""
+    return content["evaluate"] == evaluated(evaluate) and not differences(content["settings"], settings)
 
 
 def over_seeds(runs: Sequence[Run], seeds: Sequence[Any]) -> list[Run]:

@@ -82,6 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
         help="number of simultaneous runs, dealt out to all "
         "GPUs that CUDA_VISIBLE_DEVICES allows; small networks share a GPU well",
     )
+    add("--known", nargs="+", type=Path, default=[], metavar="DIR", help="folders of other grids (their --out), whose "
+        "finished runs with the same settings and evaluation are taken over")  # fmt: skip
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", nargs="+", metavar="NAME", help="run only these")
     which.add_argument("--task", type=int, metavar="I", help="make only this run, counted from 0: for array "
@@ -115,6 +117,7 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
     grid_file.check(grid, [] if options.collect else chosen)
     if not options.collect:
         _check_finished(grid, chosen)
+    take_over(grid, chosen, options.known)
     try:
         if not options.collect:
             execute(grid, chosen, jobs)
@@ -158,9 +161,8 @@ def state(grid: Grid, one: Run) -> str:
     content = grid_file.finished(folder)
     if content is None:
         return "stopped" if (folder / checkpoint.CONFIG).exists() else "not started"
-    differ = differences(content["settings"], grid.config(one).plain())
-    same = content["evaluate"] == grid_file.evaluated(grid.evaluate)
-    return "finished" if same and not differ else "finished with other settings"
+    same = grid_file.same(content, grid.config(one).plain(), grid.evaluate)
+    return "finished" if same else "finished with other settings"
 
 
 def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
@@ -171,6 +173,32 @@ def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
         differ = differences(old["settings"], grid.config(one).plain()) if old else []
         if differ:
             raise ValueError(f"out: expected a folder of the same runs, got {folder} finished with {'; '.join(differ)}")
+
+
+def take_over(grid: Grid, chosen: Sequence[Run], known: Sequence[Path]) -> None:
+    """Copy what finished runs of other grids have left, for runs with the same settings and evaluation.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: The file of a run there is damaged.
+    """
+    others = {}
+    for folder in known:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"known: no such folder: {folder}")
+        for path in sorted(folder.glob(f"*/{grid_file.FINISHED}")):
+            others[path] = grid_file.finished(path.parent)
+    for one in chosen:
+        settings = grid.config(one).plain()
+        if (grid.out / one.name / grid_file.FINISHED).exists():
+            continue
+        for path, content in others.items():
+            assert content is not None  # the file is there
+            if grid_file.same(content, settings, grid.evaluate):
+                with replacing(grid.out / one.name / grid_file.FINISHED) as aside:
+                    aside.write_bytes(path.read_bytes())
+                print(f"{one.name}: as {path.parent}", flush=True)
+                break
 
 
 def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
