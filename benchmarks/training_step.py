@@ -93,12 +93,12 @@ def new_prime(views: int, device: torch.device) -> prime_dali.PRIME:
 
 
 def candidates(
-    options: argparse.Namespace, name: str, official: torch.nn.Module | None, images: torch.Tensor
+    options: argparse.Namespace, classifier: str, official: torch.nn.Module | None, images: torch.Tensor
 ) -> dict[str, Call]:
-    """By name, the calls that each do one training step, all with the network of this name, or augment alone."""
+    """By name, the calls that each do one training step, all with this classifier, or augment alone."""
     device, views = images.device, options.views
     labels = torch.randint(CLASSES, (len(images),), device=device)
-    model = networks.create(name, CLASSES, "imagenet").to(device, memory_format=torch.channels_last)
+    model = networks.create(classifier, CLASSES).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, fused=True)
     augment = new_prime(views, device)
     mean, std = (255 * torch.tensor(v, device=device).view(3, 1, 1) for v in (MEAN, STD))
@@ -141,12 +141,12 @@ def candidates(
         transform = v2.AugMix()
 
         def augmix() -> torch.Tensor:
-            mixed = [transform(image) for _ in range(1 if views == 1 else 2) for image in images]
-            return plain(of_network(torch.stack(mixed if views == 1 else [*images, *mixed])))
+            augmented = [transform(image) for _ in range(1 if views == 1 else 2) for image in images]
+            return plain(of_network(torch.stack(augmented if views == 1 else [*images, *augmented])))
 
         calls["augmix"] = step(augmix)
-    for alone in (1, 3):
-        calls["1 view" if alone == 1 else "3 views"] = partial(new_prime(alone, device), images)
+    for name, module in (("1 view", new_prime(1, device)), ("3 views", new_prime(3, device))):
+        calls[name] = partial(module, images)
     return calls
 
 

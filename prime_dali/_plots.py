@@ -58,6 +58,11 @@ class Series:
     """From a paper: an open marker."""
 
 
+def series_style(number: int) -> dict[str, Any]:
+    """Color and marker of a plot's series, counted from 0."""
+    return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
+
+
 def dots(axes: Axes, names: Sequence[str], series: Sequence[Series], text: str = "") -> None:
     """A row per name, the first on top, and in it a dot per series; the axis holds the data, not 0 to 100.
 
@@ -72,9 +77,7 @@ def dots(axes: Axes, names: Sequence[str], series: Sequence[Series], text: str =
     low = _lowest([value for one in series for value in one.values.values()])
     pitch = 0.62 / max(len(series), 2)
     for number, one in enumerate(series):
-        style: dict[str, Any] = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
-        if one.reported:
-            style["markerfacecolor"] = "white"
+        style = {**series_style(number), **({"markerfacecolor": "white"} if one.reported else {})}
         shift = pitch * (number - (len(series) - 1) / 2)
         axes.plot([], [], linestyle="none", label=one.label, **style)
         for place, name in enumerate(names):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import _plots
 from ..evaluation import reported
-from .grid_tables import BAR, Row
+from .grid_tables import BAR, Row, beside
 
 
 def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = None) -> None:
@@ -49,22 +48,19 @@ def draw_minutes(rows: Sequence[Row], path: Path) -> None:
     """Plot accuracies by minutes of training: a line for the runs whose names differ only in what follows the last
     hyphen."""
     lines: dict[str, list[Row]] = {}
-    shared = max((content.get("jobs", 1) for row in rows for content in row.finished), default=1)
     for row in sorted((row for row in rows if row.minutes is not None), key=lambda row: row.minutes or 0):
         lines.setdefault(row.run.rpartition("-")[0], []).append(row)
     with _plots.plot(path, 4.8) as figure:
         panels = figure.subplots(2, 1, sharex=True)
         for axes, column, title in zip(panels, ("clean", "corrupted"), ("clean", "corruption"), strict=True):
-            styles = zip(itertools.cycle(_plots.COLORS), itertools.cycle(_plots.MARKERS))
-            for (name, line), (color, marker) in zip(lines.items(), styles, strict=False):
+            for number, (name, line) in enumerate(lines.items()):
                 known = [row for row in line if column in row.scores]
                 axes.errorbar(
                     [row.minutes for row in known], [row.scores[column] for row in known],
-                    yerr=[row.spread.get(column, 0.0) for row in known], label=name, color=color, marker=marker,
+                    yerr=[row.spread.get(column, 0.0) for row in known], label=name, **_plots.series_style(number),
                 )  # fmt: skip
             axes.set(ylabel=f"{title} accuracy, %", xscale="log")
-        beside = f", while up to {shared} runs shared the device" if shared > 1 else ""
-        panels[1].set(xlabel=f"minutes of training steps{beside}")
+        panels[1].set(xlabel=f"minutes of training steps{beside(rows)}")
         figure.suptitle(rows[0].dataset)
         if lines:
             _plots.legend(figure, panels[0])

@@ -172,15 +172,19 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
         out.append(", ".join(f"{name} {version}" for name, version in json.loads(versions).items()))
     if any(not row.measured for row in table):
         out.append(f'"reported": {reported.SOURCE}; not measured')
-    shared = max((content.get("jobs", 1) for content in done), default=1)
-    beside = f", while up to {shared} runs shared the device" if shared > 1 else ""
     compiling = ", of runs of earlier versions with the first step, which compiles the network"
-    earlier = compiling if any("first_step_counts" not in content for content in done) else ""
-    out.append(f"minutes: time of training steps, without validation, checkpoints and startup{earlier}{beside}")
+    earlier = compiling if any(content.get("first_step_counts", True) for content in done) else ""
+    out.append(f"minutes: time of training steps, without validation, checkpoints and startup{earlier}{beside(table)}")
     out.append(
         f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}"
     )
     return out
+
+
+def beside(table: Sequence[Row]) -> str:
+    """Whether the minutes of a table are of shared devices, in words after a comma; empty: they are not."""
+    shared = max((content.get("jobs", 1) for row in table for content in row.finished), default=1)
+    return f", while up to {shared} runs shared the device" if shared > 1 else ""
 
 
 def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -74,14 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     default = f"; default: {' '.join(map(str, analysis.seeds))}" if analysis.seeds else ""
     add("--seeds", nargs="+", type=int, metavar="S", help="repeat every run with each seed; the table has means "
         f"and standard deviations{default}")  # fmt: skip
-    add(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of simultaneous runs, dealt out to all "
-        "GPUs that CUDA_VISIBLE_DEVICES allows; small networks share a GPU well",
-    )
+    add("--jobs", type=int, default=1, metavar="N", help="number of simultaneous runs, dealt out to all GPUs that "
+        "CUDA_VISIBLE_DEVICES allows; small networks share a GPU well")  # fmt: skip
     add("--known", nargs="+", type=Path, default=[], metavar="DIR", help="folders of other grids (their --out), whose "
         "finished runs with the same settings and evaluation are taken over")  # fmt: skip
     which = parser.add_mutually_exclusive_group()
@@ -187,18 +181,18 @@ def take_over(grid: Grid, chosen: Sequence[Run], known: Sequence[Path]) -> None:
         if not folder.is_dir():
             raise FileNotFoundError(f"known: no such folder: {folder}")
         for path in sorted(folder.glob(f"*/{grid_file.FINISHED}")):
-            others[path] = grid_file.finished(path.parent)
+            if content := grid_file.finished(path.parent):
+                others[path] = content
     for one in chosen:
-        settings = grid.config(one).plain()
-        if (grid.out / one.name / grid_file.FINISHED).exists():
+        own = grid.out / one.name / grid_file.FINISHED
+        if not others or own.exists():
             continue
-        for path, content in others.items():
-            assert content is not None  # the file is there
-            if grid_file.same(content, settings, grid.evaluate):
-                with replacing(grid.out / one.name / grid_file.FINISHED) as aside:
-                    aside.write_bytes(path.read_bytes())
-                print(f"{one.name}: as {path.parent}", flush=True)
-                break
+        settings = grid.config(one).plain()
+        alike = [path for path, content in others.items() if grid_file.same(content, settings, grid.evaluate)]
+        if alike:
+            with replacing(own) as aside:
+                aside.write_bytes(alike[0].read_bytes())
+            print(f"{one.name}: as {alike[0].parent}", flush=True)
 
 
 def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:

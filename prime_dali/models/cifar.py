@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -120,12 +119,11 @@ class PooledResNet(nn.Module):
     and logits of the maxima over the image are scaled down.
     """
 
-    def __init__(self, num_classes: int, widths: tuple[int, ...] = (128, 384, 512)) -> None:
+    def __init__(self, num_classes: int) -> None:
         super().__init__()
-        stem = 64
-        self.conv1, self.norm1 = _conv(3, stem, 3), nn.BatchNorm2d(stem)
-        self.stages = nn.Sequential(*(_Pooled(*pair) for pair in itertools.pairwise((stem, *widths))))
-        self.fc = nn.Linear(widths[-1], num_classes)
+        self.conv1, self.norm1 = _conv(3, 64, 3), nn.BatchNorm2d(64)
+        self.stages = nn.Sequential(_Pooled(64, 128), _Pooled(128, 384), _Pooled(384, 512))
+        self.fc = nn.Linear(512, num_classes)
         _initialize(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

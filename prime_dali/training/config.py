@@ -148,17 +148,25 @@ class TrainConfig:
         for name in ("layer_decay", "crop_area"):
             if not 0 < _arguments.amplitude(name, getattr(self, name)) <= 1:
                 raise ValueError(f"{name}: expected more than 0 and at most 1, got {getattr(self, name)}")
+        self._check_unused()
         self._check_schedule()
         self._check_images()
         for epoch in (0, self.epochs - 1):
             self.prime(epoch)
 
+    def _check_unused(self) -> None:
+        """Settings that only one method or optimizer reads have their neutral values with others."""
+        prime = {"draws": "image", "wave_strength": 0, "spatial_distribution": "mixing", "alpha_start": 1}
+        for choice, reader, neutral in (("method", "prime", prime), ("optimizer", "muon", {"muon_sgd_lr_scale": 2.5})):
+            chosen = getattr(self, choice)
+            for name, unused in neutral.items() if chosen != reader else ():
+                value = getattr(self, name)
+                if value != unused:
+                    raise ValueError(f"{name}: expected {unused!r} with {choice} {chosen}, got {value!r}")
+
     def _check_schedule(self) -> None:
         if self.optimizer == "muon" and self.schedule == "onecycle":
             raise ValueError("schedule: expected cosine or linear with muon, whose momentum is constant, got onecycle")
-        if self.optimizer != "muon" and self.muon_sgd_lr_scale != TrainConfig.muon_sgd_lr_scale:
-            expected = f"expected {TrainConfig.muon_sgd_lr_scale} with optimizer {self.optimizer}"
-            raise ValueError(f"muon_sgd_lr_scale: {expected}, got {self.muon_sgd_lr_scale}")
         lowest = self.warmup > 0 if self.schedule == "onecycle" else self.warmup >= 0
         if not lowest or not self.warmup < 1:
             raise ValueError(f"warmup: expected a fraction of all steps between 0 and 1, got {self.warmup}")
@@ -173,11 +181,6 @@ class TrainConfig:
     def _check_images(self) -> None:
         if self.jsd and self.method == "standard":
             raise ValueError("jsd: expected method augmix or prime, whose views it compares, got standard")
-        neutral = {"draws": "image", "wave_strength": 0, "spatial_distribution": "mixing", "alpha_start": 1}
-        for name, unused in neutral.items():
-            value = getattr(self, name)
-            if value != unused and self.method != "prime":
-                raise ValueError(f"{name}: expected {unused!r} with method {self.method}, got {value!r}")
         if self.alpha_start != 1 and self.epochs == 1:
             raise ValueError(f"alpha_start: expected 1 with a single epoch, got {self.alpha_start}; use alpha")
         if self.alpha <= MAX_AMPLITUDE < self.alpha_at(0):

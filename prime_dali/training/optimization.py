@@ -86,6 +86,11 @@ def _matrices(network: nn.Module) -> list[torch.Tensor]:
     return found
 
 
+def learning_rate(optimizer: torch.optim.Optimizer) -> float:
+    """The largest of the groups, without those whose rate is scaled because SGD trains them beside Muon."""
+    return max(group["lr"] for group in optimizer.param_groups if group.get("hidden", True))
+
+
 def schedule(optimizer: torch.optim.Optimizer, config: TrainConfig, total: int) -> LRScheduler:
     """The learning rate of each of ``total`` steps.
 

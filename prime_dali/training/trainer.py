@@ -252,7 +252,7 @@ class Trainer:
         self.step += 1
         if self._average is not None:
             self._average.update(self.network, self.step)
-        self._lr = max(group["lr"] for group in self.optimizer.param_groups if group.get("hidden", True))
+        self._lr = optimization.learning_rate(self.optimizer)  # of this step
         if self.step < self.total:
             self.schedule.step()
         return loss
