@@ -23,7 +23,8 @@ from page_blocks import BLOCKS
 from prime_dali._files import replacing
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/cuda.md", "docs/data.md", "docs/faq.md", "docs/performance.md", "docs/results.md")
+PAGES = ("README.md", "docs/cuda.md", "docs/data.md", "docs/faq.md", "docs/performance.md", "docs/results.md",
+         "docs/training.md")  # fmt: skip
 BLOCK = re.compile(r"<!-- numbers: ([\w-]+) -->(\n?).*?<!-- end -->", re.DOTALL)
 
 

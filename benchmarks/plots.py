@@ -169,7 +169,7 @@ def main() -> None:
     """Draw every plot in benchmarks/results from the files there."""
     from prime_dali.experiments import ablation, alpha, cost, grid_tables, methods, sample_complexity, similarity_report
 
-    for module, name in ((ablation, "ablation"), (alpha, "alpha"), (methods, "cifar10/methods"),
+    for module, name in ((ablation, "ablation"), (alpha, "alpha/alpha"), (methods, "cifar10/methods"),
                          (sample_complexity, "sample_complexity")):  # fmt: skip
         module.draw(grid_tables.read(RESULTS / f"{name}.json"), RESULTS / f"{name}.png")
     cost.draw(json.loads((RESULTS / "cost.json").read_text())["methods"], RESULTS / "cost.png")

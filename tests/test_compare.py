@@ -90,6 +90,8 @@ def test_minutes_against_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [line.get_xydata().tolist() for line in lines] == [[[0.5, 90.0], [2.0, 93.0]], [[1.0, 94.0]]]
     assert [container.get_label() for container in corruption.containers] == ["prime", "other"]
     assert corruption.containers[1][0].get_ydata().tolist() == [89.0]
+    reported = {line.get_label(): set(line.get_ydata()) for line in clean.lines if "reported" in str(line.get_label())}
+    assert reported == {"prime, reported": {1.0}}  # a dashed line, for it has no minutes
 
 
 def test_one_seed_compares_nothing(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ QUESTIONS: dict[str, Question] = {
     ),
     "minutes": Question(
         "minutes of training against accuracy, of the paper's recipe and of a fast one, each run alone on a GPU",
-        _minutes, {}, grid_plots.draw_minutes,
+        _minutes, {"prime+jsd-official-mixing-100": (_WITH_JSD,)}, grid_plots.draw_minutes,
     ),
     "networks": Question("what PRIME gives networks of other kinds", _networks, {}),
     "schedule": _fixed(

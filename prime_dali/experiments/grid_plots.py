@@ -46,10 +46,11 @@ def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = Non
 
 def draw_minutes(rows: Sequence[Row], path: Path) -> None:
     """Plot accuracies by minutes of training: a line for the runs whose names differ only in what follows the last
-    hyphen."""
+    hyphen. Reported accuracies, which have no minutes, are dashed lines."""
     lines: dict[str, list[Row]] = {}
     for row in sorted((row for row in rows if row.minutes is not None), key=lambda row: row.minutes or 0):
         lines.setdefault(row.run.rpartition("-")[0], []).append(row)
+    theirs = [row for row in rows if not row.measured and row.dataset == rows[0].dataset]
     with _plots.plot(path, 4.8) as figure:
         panels = figure.subplots(2, 1, sharex=True)
         for axes, column, title in zip(panels, ("clean", "corrupted"), ("clean", "corruption"), strict=True):
@@ -59,7 +60,12 @@ def draw_minutes(rows: Sequence[Row], path: Path) -> None:
                     [row.minutes for row in known], [row.scores[column] for row in known],
                     yerr=[row.spread.get(column, 0.0) for row in known], label=name, **_plots.series_style(number),
                 )  # fmt: skip
-            axes.set(ylabel=f"{title} accuracy, %", xscale="log")
+            for row in (row for row in theirs if column in row.scores):
+                label = f"{row.run.rpartition('-')[0]}, reported"
+                axes.axhline(row.scores[column], color="gray", linestyle="--", linewidth=1.2, label=label)
+            axes.set(ylabel=f"{title} accuracy, %")
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter("{x:g}")
         panels[1].set(xlabel=f"minutes of training steps{beside(rows)}")
         figure.suptitle(rows[0].dataset)
         if lines:
