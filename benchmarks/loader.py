@@ -6,9 +6,9 @@
     python benchmarks/throughput.py --loader FOLDER --workers 16 --decoded --json loader.json
 
 Every candidate reads the same files with as many workers, one thread each, and gives normalized float32 batches. In
-each round all candidates take turns, each with new workers, whose first batches are not counted; rates are medians over
-the rounds. ``--decoded`` keeps decoded images in memory, so that decoding JPEGs costs nothing. Exit status: 0; 1 if a
-candidate failed (a line says how); 2 for a bad argument.
+each round all candidates take turns, each with new workers, whose first batches are not counted, and then with as many
+batches from each worker; rates are medians over the rounds. ``--decoded`` keeps decoded images in memory, so that
+decoding JPEGs costs nothing. Exit status: 0; 1 if a candidate failed (a line says how); 2 for a bad argument.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -121,12 +122,20 @@ def kept(image: Image) -> Image:
     return image
 
 
-def start(candidate: Candidate, files: Sequence[str], options: argparse.Namespace) -> Callable[[], float]:
+Kept = dict[Callable[[str], Image], list[Image]]
+"""Decoded images, by how they are read; candidates that read alike share them."""
+
+
+def decoded(files: Sequence[str], workers: int) -> Kept:
+    """The images of these files."""
+    with ThreadPoolExecutor(workers) as pool:
+        return {read: list(pool.map(read, files)) for read in (read_tensor, read_pil)}
+
+
+def start(candidate: Candidate, files: Sequence[str], images: Kept, options: argparse.Namespace) -> Callable[[], float]:
     """What measures a round of a candidate."""
-    if options.decoded:
-        photographs = Photographs([candidate.read(file) for file in files], kept, candidate.transform)
-    else:
-        photographs = Photographs(files, candidate.read, candidate.transform)
+    read = kept if images else candidate.read
+    photographs = Photographs(images.get(candidate.read, files), read, candidate.transform)
     loader = DataLoader(
         photographs, options.batch, sampler=RandomSampler(photographs, replacement=True, num_samples=2**40),
         num_workers=options.workers, prefetch_factor=AHEAD, collate_fn=candidate.collate,
@@ -135,15 +144,19 @@ def start(candidate: Candidate, files: Sequence[str], options: argparse.Namespac
 
 
 def round_of(loader: DataLoader[torch.Tensor], options: argparse.Namespace) -> float:
-    """Images per second over ``--seconds`` at least, all workers at work before and after."""
+    """Images per second over ``--seconds`` at least, all workers at work before and after.
+
+    The workers begin together, so their batches come in waves, of which whole ones are counted."""
     batches = iter(loader)
-    for _ in range(AHEAD * options.workers):
-        next(batches)
-    count, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < options.seconds:
-        next(batches)
-        count += 1
-    return count * options.batch / (time.perf_counter() - begin)  # the workers end with the iterator
+    count, begin, passed = 0, 0.0, 0.0
+    while passed < options.seconds:
+        for _ in range(options.workers):
+            next(batches)
+        if begin:
+            count, passed = count + options.workers, time.perf_counter() - begin
+        else:  # the first wave also starts the workers
+            begin = time.perf_counter()
+    return count * options.batch / passed  # the workers end with the iterator
 
 
 def parser() -> argparse.ArgumentParser:
@@ -175,7 +188,8 @@ def main(argv: list[str] | None = None) -> int:
     files = files[:: max(1, len(files) // options.files)][: options.files]  # from all classes
     facts = circumstances(options, "imagenet")
     print_head(facts, NOTES, NOTES)
-    starts = {name: partial(start, one, files, options) for name, one in candidates(options.size).items()}
+    images = decoded(files, options.workers) if options.decoded else {}
+    starts = {name: partial(start, one, files, images, options) for name, one in candidates(options.size).items()}
     results = take_turns(starts, options.repeats)
     how = f"{len(files)} files, decoded{' in advance' if options.decoded else ''}"
     head = f"{options.size} x {options.size}, batch {options.batch}, {plural(options.workers, 'worker')}, {how}"

@@ -276,6 +276,18 @@ def scaling() -> str:
     return f"{table(head, rows)}\n\nThe rates of the network alone differ by up to {100 * apart:.0f} % within a run."
 
 
+def startup() -> str:
+    """How long prime-dali train takes to its first step."""
+    if not (RESULTS / "h200_startup.json").exists():
+        return "To measure the seconds until the first step: `python benchmarks/startup.py --help`."
+    file = File("h200_startup.json")
+    cold, warm = (significant(median(file.content["results"][kind])) for kind in ("cold", "warm"))
+    return (
+        f"From the start of the command to the end of the first step it takes {cold} s where nothing has been compiled "
+        f"yet, and {warm} s in later runs. {file.source()}"
+    )
+
+
 def peers() -> str:
     """PRIME beside the augmentations of other libraries, on the same GPU in one run."""
     command = "python benchmarks/throughput.py --device cuda --batch 256 --json h200_peers.json"
@@ -357,6 +369,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "vit": vit,
     "pipeline": pipeline,
     "scaling": scaling,
+    "startup": startup,
     "peers": peers,
     "loader": loader,
     "formats": formats,

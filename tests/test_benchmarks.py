@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -322,6 +323,22 @@ def test_scaling_says_why_a_run_failed(script: Callable[[str], ModuleType]) -> N
     said = "\n".join(["first", "why", "E1129 api.py:1002] failed (exitcode: 1) local_rank: 0", *["Traceback"] * 30])
     assert script("scaling").last_lines(said) == "first\nwhy"
     assert script("scaling").last_lines("one\n" * 20) == "\n".join(["one"] * 15)
+
+
+def test_startup_ends_with_the_first_line_of_the_log(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    """A run that ends before it has one failed, and one with another status than that of a signal too."""
+    first_step = script("startup").first_step
+    run = "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit({status})); {begin}; time.sleep(60)"
+    log = f"time.sleep(0.3); pathlib.Path({str(tmp_path / 'log.jsonl')!r}).write_text('line')"
+
+    def seconds(begin: str, status: int) -> float:
+        (tmp_path / "log.jsonl").unlink(missing_ok=True)
+        return first_step([sys.executable, "-c", run.format(status=status, begin=begin)], tmp_path, os.environ)
+
+    assert 0.3 <= seconds(log, 75) < 30
+    for begin, status in (("sys.exit('why')", 75), (f"print('why', flush=True); {log}", 1)):
+        with pytest.raises(RuntimeError, match="why"):
+            seconds(begin, status)
 
 
 def test_scaling_runs(
