@@ -153,18 +153,24 @@ def vit() -> str:
 
 def step() -> str:
     """A training step with PRIME over one without."""
-    file, older = File("h200_step.json"), File("h100_step.json")
-    plain, prime = 1000 * file.median("plain"), 1000 * file.median("prime")
-    both = (file.row(name)["seconds"] for name in ("prime", "plain"))
-    ratios = sorted(with_it / without for with_it, without in zip(*both, strict=True))
+    file, vit, older = (File(f"{name}.json") for name in ("h200_step", "h200_step_vit", "h100_step"))
+
+    def compared(of: File) -> str:
+        plain, prime = 1000 * of.median("plain"), 1000 * of.median("prime")
+        both = (of.row(name)["seconds"] for name in ("prime", "plain"))
+        ratios = [with_it / without for with_it, without in zip(*both, strict=True)]
+        return (
+            f"{prime:.1f} ms with PRIME and {plain:.1f} ms without: {prime / plain:.3f} times as long "
+            f"({len(ratios)} rounds in turn, one by one {min(ratios):.3f} to {max(ratios):.3f})"
+        )
+
     theirs = older.median("official") / older.median("plain")
     views = file.median("3 views") / file.median("1 view")
     return (
         "A ResNet-50 training step on an H200 (bfloat16, channels last, `torch.compile`, batch 256, PRIME on every "
-        f"image) takes {prime:.1f} ms with PRIME and {plain:.1f} ms without: {prime / plain:.3f} times as long "
-        f"({len(ratios)} rounds in turn, one by one {ratios[0]:.3f} to {ratios[-1]:.3f}). With the authors' code it "
-        f"takes {theirs:.1f} times as long (an H100, batch 128). PRIME for three views (the clean image and two "
-        f"augmented ones) takes {views:.2f} times as long as for one."
+        f"image) takes {compared(file)}. One of a ViT-S takes {compared(vit)}. With the authors' code a step of the "
+        f"ResNet-50 takes {theirs:.1f} times as long (an H100, batch 128). PRIME for three views (the clean image and "
+        f"two augmented ones) takes {views:.2f} times as long as for one."
     )
 
 
@@ -319,7 +325,9 @@ def loader() -> str:
     workers = files[0].content["settings"]["workers"]
     head = [f"images/s, 224 x 224, {workers} workers", "from JPEG files", "from decoded images"]
     notes = [f"- `{name}`: {note}" for name, note in LOADER_NOTES.items()]
-    return "\n".join([table(head, rows), "", *notes, "", *(f"- {file.source()}" for file in files)])
+    low, high = (f(file.spread()[i] for file in files) for i, f in enumerate((min, max)))
+    apart = f"The rounds of one candidate differ by {low:.0f} to {high:.0f} %, because the host had other work."
+    return "\n".join([table(head, rows), "", apart, "", *notes, "", *(f"- {file.source()}" for file in files)])
 
 
 def formats() -> str:
@@ -341,7 +349,8 @@ def formats() -> str:
 
 def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
-    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "scaling", "pipeline", "decoded")
+    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "step_vit", "scaling", "pipeline",
+             "decoded")  # fmt: skip
     files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json")]
     lines = [file.source() for file in [*files, File("cpu_imagenet.json"), File("cpu_cifar.json")]]
     for name in ("cost", "cost_official"):

@@ -76,10 +76,15 @@ def test_peers_come_from_a_file(pages: ModuleType, monkeypatch: pytest.MonkeyPat
     assert "- `trivial-batch`: torchvision v2.TrivialAugmentWide on the whole batch" in shown
     assert "copy`" not in shown
     for name, rate in (("cpu_loader", 100.0), ("cpu_loader_decoded", 250.0)):
-        one = {**facts, "settings": {"workers": 16}, "results": [{"name": "prime", "median": rate}]}
+        one = {
+            **facts,
+            "settings": {"workers": 16},
+            "results": [{"name": "prime", "median": rate, "rates": [90, rate]}],
+        }
         (tmp_path / f"{name}.json").write_text(json.dumps(one))
     assert "| `prime` | 100 | 250 |" in page_blocks.loader()
     assert "16 workers" in page_blocks.loader()
+    assert "differ by 10 to 64 %" in page_blocks.loader()
 
 
 def reported_lines(name: str) -> dict[str, list[str]]:
