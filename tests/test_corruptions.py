@@ -89,16 +89,13 @@ def test_imagenet_images(name: str) -> None:
         np.testing.assert_array_equal(corruptions.imagenet(image, name, 2, seed=1, number=9), changed)
 
 
-@pytest.mark.parametrize("severity", [1, 5])
 @pytest.mark.parametrize("name", corruptions.STRENGTHS["tinyimagenet", "c"])
-def test_images_of_tiny_imagenet(name: str, severity: int) -> None:
+def test_images_of_tiny_imagenet(name: str) -> None:
     image = np.array(Image.fromarray(photo()).resize((64, 64)))
-    changed = corruptions.tinyimagenet(image, name, severity, seed=1, number=9)
-    assert changed.shape == image.shape
-    assert 0.3 < np.abs(changed.astype(int) - image).mean() < 120
-    if severity == 5:
-        milder = corruptions.tinyimagenet(image, name, 1, seed=1, number=9)
-        assert not np.array_equal(changed, milder)
+    mild, strong = (corruptions.tinyimagenet(image, name, severity, seed=1, number=9) for severity in (1, 5))
+    assert mild.shape == strong.shape == image.shape
+    assert 0.3 < np.abs(mild.astype(int) - image).mean() < 120
+    assert not np.array_equal(mild, strong)
 
 
 @pytest.mark.parametrize("name", [

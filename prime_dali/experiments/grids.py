@@ -284,8 +284,10 @@ def _means_of(data: str, classes: int) -> list[float]:
 def _same_images(config: TrainConfig, content: Mapping[str, Any]) -> bool:
     """Whether a finished run had images with the means of this one's, as far as both are known."""
     known = content.get("means")
-    own = _means(config) if known is not None and Path(config.data).exists() else None
-    return own is None or np.allclose(own, known, rtol=0, atol=1e-6)
+    if known is None or not Path(config.data).exists():
+        return True
+    own = _means(config)
+    return own is None or bool(np.allclose(own, known, rtol=0, atol=1e-6))
 
 
 class Children(Heard):
