@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from skimage.data import astronaut
 from test_corruptions import tiles
 
 from prime_dali import cli
-from prime_dali.evaluation import corrupt, corruptions
+from prime_dali.evaluation import benchmarks, corrupt, corruptions, photographs
 
 
 def write_cifar(folder: Path, images: np.ndarray, labels: np.ndarray) -> Path:
@@ -232,13 +233,40 @@ def test_imagenet_layout(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     expected = {f"{name}/{severity}/{file}" for name in ("snow", "contrast") for severity in (2, 4) for file in photos}
     assert {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} == expected | {"manifest.json"}
     for number, file in ((0, "n01/a.JPEG"), (1, "n01/gray.png"), (3, "n02/cmyk.jpg")):
-        image = corrupt.read_224(source / file)
+        image = photographs.read_224(source / file)
         assert image.shape == (224, 224, 3)
         bytes_ = io.BytesIO()
         changed = corruptions.imagenet(image, "snow", 4, number=number)
         Image.fromarray(changed).save(bytes_, "JPEG", quality=85, optimize=True)
         stored = out / "snow" / "4" / (file if file != "n01/gray.png" else "n01/gray.png.JPEG")
         assert stored.read_bytes() == bytes_.getvalue()
+
+
+def test_tiny_imagenet(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Images of 64 x 64 pixels are corrupted as they are, and a network of such images is evaluated on them."""
+    source, out = tmp_path / "val", tmp_path / "C"
+    (source / "n01").mkdir(parents=True)
+    picture = Image.fromarray(astronaut()).resize((64, 64))
+    picture.save(source / "n01" / "a.png")
+    command = ["corrupt", "tinyimagenet", str(source), str(out), "--only", "fog", "--severities", "5", "--workers", "1"]
+    assert cli.main(command) == 0
+    what = benchmarks.imagenet_corrupted(out, ["n01"], size=benchmarks.TINY_SIDE)
+    assert what.manifest is not None
+    assert what.manifest["benchmark"] == "Tiny-ImageNet-C"
+    ((pixels, labels),) = what.read("fog", 5).batches(2, torch.device("cpu"))
+    bytes_ = io.BytesIO()
+    Image.fromarray(corruptions.tinyimagenet(np.asarray(picture), "fog", 5)).save(bytes_, "JPEG", quality=85)
+    assert labels.tolist() == [0]
+    np.testing.assert_array_equal(pixels[0].permute(1, 2, 0).numpy(), np.asarray(Image.open(bytes_)))
+
+    with pytest.raises(ValueError, match="expected ImageNet-C, got Tiny-ImageNet-C"):
+        benchmarks.imagenet_corrupted(out, ["n01"])
+    assert cli.main([*command, "--benchmark", "c-bar"]) == 1
+    picture.resize((64, 65)).save(source / "n01" / "b.png")
+    assert (
+        cli.main(["corrupt", "tinyimagenet", str(source), str(tmp_path / "D"), "--only", "fog", "--workers", "1"]) == 1
+    )
+    assert "b.png: expected 64 x 64 pixels, got 64 x 65" in capsys.readouterr().err
 
 
 def test_no_photograph_that_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -270,4 +298,4 @@ def test_photographs_are_cut_as_torchvision_cuts_them(tmp_path: Path) -> None:
         picture = Image.fromarray(astronaut()).resize((width, height))
         picture.save(path)
         expected = transforms.CenterCrop(224)(transforms.Resize(256)(picture))
-        np.testing.assert_array_equal(corrupt.read_224(path), np.asarray(expected))
+        np.testing.assert_array_equal(photographs.read_224(path), np.asarray(expected))

@@ -55,10 +55,12 @@ class Always:
 
 
 def test_every_set_has_its_corruptions_at_five_severities() -> None:
-    for kind in ("cifar", "imagenet"):
-        assert corruptions.main_names(kind, "c") == CORRUPTIONS
-        assert tuple(corruptions.STRENGTHS[kind, "c"]) == CORRUPTIONS + EXTRA_CORRUPTIONS
-        assert len(corruptions.main_names(kind, "c-bar")) == 10
+    for kind, which in corruptions.STRENGTHS:
+        if which == "c":
+            assert corruptions.main_names(kind, "c") == CORRUPTIONS
+            assert tuple(corruptions.STRENGTHS[kind, "c"]) == CORRUPTIONS + EXTRA_CORRUPTIONS
+        else:
+            assert len(corruptions.main_names(kind, "c-bar")) == 10
     assert {len(five) for table in corruptions.STRENGTHS.values() for five in table.values()} == {5}
 
 
@@ -85,6 +87,15 @@ def test_imagenet_images(name: str) -> None:
     assert 0.3 < np.abs(changed.astype(int) - image).mean() < 120
     if name == "caustic_refraction":
         np.testing.assert_array_equal(corruptions.imagenet(image, name, 2, seed=1, number=9), changed)
+
+
+@pytest.mark.parametrize("name", corruptions.STRENGTHS["tinyimagenet", "c"])
+def test_images_of_tiny_imagenet(name: str) -> None:
+    image = np.array(Image.fromarray(photo()).resize((64, 64)))
+    mild, strong = (corruptions.tinyimagenet(image, name, severity, seed=1, number=9) for severity in (1, 5))
+    assert mild.shape == strong.shape == image.shape
+    assert 0.3 < np.abs(mild.astype(int) - image).mean() < 120
+    assert not np.array_equal(mild, strong)
 
 
 @pytest.mark.parametrize("name", [

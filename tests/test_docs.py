@@ -200,8 +200,10 @@ def strengths(kind: str, which: str) -> str:
     return table(["corruption", "takes", *map(str, names.SEVERITIES)], rows)
 
 
-@pytest.mark.parametrize("kind", ["cifar", "imagenet"])
-@pytest.mark.parametrize("which", ["c", "c-bar"])
+@pytest.mark.parametrize(
+    ("kind", "which"),
+    [("cifar", "c"), ("cifar", "c-bar"), ("imagenet", "c"), ("imagenet", "c-bar"), ("tinyimagenet", "c")],
+)
 def test_parameters_of_corruptions_are_those_of_the_code(kind: str, which: str) -> None:
     pytest.importorskip("cv2", reason="corruptions need OpenCV")
     expected = strengths(kind, which)

@@ -261,7 +261,7 @@ def test_bad_folders_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture) 
     for figure, most in (("overview", 64), ("color-grid", 12)):
         with pytest.raises(ValueError, match=f"photos: expected at most {most} in one figure, got 65; see --limit"):
             gallery_figures.save_gallery(photos, config, tmp_path / "out.png", figure=figure)
-    with pytest.raises(ValueError, match="size: expected 32 or 224, the sizes of corruption benchmarks, got 8"):
+    with pytest.raises(ValueError, match="size: expected 32, 64 or 224, the sizes of corruption benchmarks, got 8"):
         gallery_figures.save_gallery({"0": photos["0"]}, config, tmp_path / "out.png", figure="nearest")
     with pytest.raises(ValueError, match=r"figure: expected one of 'overview', .*did you mean 'alpha'"):
         gallery_figures.save_gallery(photos, config, tmp_path / "out.png", figure="alpah")

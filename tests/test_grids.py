@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def test_jobs_are_dealt_out_to_gpus(
     assert told == {beside}
 
 
-def test_runs_of_other_grids_are_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_runs_of_other_grids_are_taken_over(tmp_path: Path, cifar: Path, capsys: pytest.CaptureFixture) -> None:
     """Those with the same settings and evaluation, whatever their names; runs of the grid's own stay."""
     words = ["--set", "data=/d", "--evaluate", "cifar-c=/c", "--seeds", 1, 2]
     methods_grid = grids.read_grid(methods.ANALYSIS, options(methods, "--out", tmp_path / "methods", *words), {})
@@ -180,6 +181,13 @@ def test_runs_of_other_grids_are_taken_over(tmp_path: Path, capsys: pytest.Captu
     other = grids.read_grid(compare.analysis("draws"), evaluated_otherwise, {})
     grids.take_over(other, other.runs, [tmp_path / "methods"])
     assert not (tmp_path / "other").exists()
+    # Neither where CIFAR's images are here and have other means, nor for a run with data of its own, such as copies.
+    for name, means in (("image", [1.0, 2.0, 3.0]), ("copies", None)):
+        finished(methods_grid, methods_grid.runs[2], 0.5, means=means)
+        settings = {**draws.runs[0].settings, **({"data": str(cifar)} if name == "copies" else {})}
+        there = replace(draws, base={**draws.base, "data": str(cifar)}, out=tmp_path / name)
+        grids.take_over(there, [replace(draws.runs[0], settings=settings)], [tmp_path / "methods"])
+        assert not (tmp_path / name).exists()
     with pytest.raises(FileNotFoundError, match=r"known: no such folder: .*nowhere"):
         grids.take_over(draws, draws.runs, [tmp_path / "nowhere"])
 

@@ -19,8 +19,7 @@ from prime_dali.data import folders as _folders
 from prime_dali.data import pictures as _pictures
 from prime_dali.data.cifar import read_cifar
 from prime_dali.data.pictures import PhotoError, open_picture
-from prime_dali.evaluation import corrupt
-from prime_dali.evaluation.photographs import open_photographs
+from prime_dali.evaluation.photographs import open_photographs, read_224
 
 # Damaged files that decoders answer with exceptions of all kinds; the names say of which.
 
@@ -134,7 +133,7 @@ def test_every_failure_of_a_decoder_is_one_of_the_picture(
         raise error
 
     monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", fail)
-    for read in (open_picture, corrupt.read_224):
+    for read in (open_picture, read_224):
         with pytest.raises(PhotoError, match=rf"{path}: not a readable image \(.+\)"):
             read(path)
 

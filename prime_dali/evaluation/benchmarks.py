@@ -22,6 +22,7 @@ from .image_sets import Arrays, Decoding, Pictures
 from .names import CORRUPTIONS, CORRUPTIONS_3D, EXTRA_CORRUPTIONS, SEVERITIES
 
 SIDE = 224  # pixels, of all images of ImageNet-C, ImageNet-C-bar and ImageNet-3DCC, and of all frames of ImageNet-P
+TINY_SIDE = 64  # of all images of Tiny ImageNet and Tiny-ImageNet-C
 C_BAR_CORRUPTIONS = 10
 
 
@@ -223,6 +224,7 @@ def imagenet_corrupted(
     classes: Sequence[str],
     *,
     c_bar: bool = False,
+    size: int = SIDE,
     subset: bool = False,
     label: str | None = None,
     decoding: Decoding = Decoding(),
@@ -233,6 +235,7 @@ def imagenet_corrupted(
         folder: The folder of the benchmark. In place of class folders each severity may have shards.
         classes, subset, label, decoding: As for :func:`imagenet_pictures`.
         c_bar: The mean includes all corruptions that are present, in alphabetical order; there should be ten.
+        size: Side of the images, :data:`SIDE`, or :data:`TINY_SIDE` for Tiny-ImageNet-C.
 
     Raises:
         FileNotFoundError: There is no folder or no corruption.
@@ -240,8 +243,9 @@ def imagenet_corrupted(
     """
     folder = Path(folder)
     names = folders_in(folder)
-    made = manifest(folder, f"ImageNet-C{'-bar' if c_bar else ''}")
-    found = _in_severities(folder, classes, _known(folder, names, c_bar), made, subset, label, decoding)
+    made = manifest(folder, f"{'Tiny-' if size == TINY_SIDE else ''}ImageNet-C{'-bar' if c_bar else ''}")
+    reading = {"size": size, "subset": subset, "label": label, "decoding": decoding}
+    found = _in_severities(folder, classes, _known(folder, names, c_bar), made, reading)
     return replace(found, lacking=_not_ten(names, c_bar) + found.lacking)
 
 
@@ -266,7 +270,8 @@ def imagenet_3dcc(
         if name not in CORRUPTIONS_3D:
             raise ValueError(_arguments.unknown(f"{folder}: corruption", name, CORRUPTIONS_3D))
     made = manifest(folder, "ImageNet-3DCC")
-    return _in_severities(folder, classes, (CORRUPTIONS_3D, ()), made, subset, label, decoding)
+    reading = {"subset": subset, "label": label, "decoding": decoding}
+    return _in_severities(folder, classes, (CORRUPTIONS_3D, ()), made, reading)
 
 
 def _in_severities(
@@ -274,11 +279,10 @@ def _in_severities(
     classes: Sequence[str],
     corruptions: tuple[tuple[str, ...], tuple[str, ...]],
     made: Mapping[str, Any] | None,
-    subset: bool,
-    label: str | None,
-    decoding: Decoding,
+    reading: Mapping[str, Any],
 ) -> Corrupted:
-    """A benchmark of corruptions in folders, from those that are counted and those that are not."""
+    """A benchmark of corruptions in folders, from those that are counted and those that are not; ``reading``: keywords
+    of :func:`imagenet_pictures`."""
     names, (counted, extra) = folders_in(folder), corruptions
     severities = {str(s): s for s in SEVERITIES}
     available: set[tuple[str, int]] = set()
@@ -289,12 +293,11 @@ def _in_severities(
                 raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
             available.add((name, severities[inside]))
             part = folder / name / inside
-            if absent := _absent(part, classes, subset, label):
+            if absent := _absent(part, classes, reading["subset"], reading["label"]):
                 incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
-        part = folder / corruption / str(severity)
-        return imagenet_pictures(part, classes, resize=None, subset=subset, label=label, decoding=decoding)
+        return imagenet_pictures(folder / corruption / str(severity), classes, resize=None, **reading)
 
     lacking: tuple[str, ...] = ()
     if incomplete:

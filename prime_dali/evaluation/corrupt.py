@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,15 @@ from ..data import jobs, partition
 from ..data.cifar import SIDE, Cifar, read_cifar
 from ..data.folders import shown
 from ..data.partition import Shard
-from ..data.pictures import PhotoError, decoded, naming_errors, open_picture
+from ..data.pictures import PhotoError, decoded
 from . import corruptions, distortions
 from .names import SEVERITIES
-from .photographs import Photographs, open_photographs
-
-if TYPE_CHECKING:
-    from PIL import Image
+from .photographs import Photographs, open_photographs, prepared
 
 BENCHMARKS = {
     ("cifar10", "c"): "CIFAR-10-C", ("cifar10", "c-bar"): "CIFAR-10-C-bar",
     ("cifar100", "c"): "CIFAR-100-C", ("cifar100", "c-bar"): "CIFAR-100-C-bar",
-    ("imagenet", "c"): "ImageNet-C", ("imagenet", "c-bar"): "ImageNet-C-bar",
+    ("imagenet", "c"): "ImageNet-C", ("imagenet", "c-bar"): "ImageNet-C-bar", ("tinyimagenet", "c"): "Tiny-ImageNet-C",
 }  # fmt: skip
 _BATCH = 250  # CIFAR images a task
 
@@ -41,13 +38,13 @@ class Settings:
     """Settings of :func:`run`, which checks them."""
 
     data: str
-    """``cifar10``, ``cifar100`` or ``imagenet``."""
+    """``cifar10``, ``cifar100``, ``imagenet`` or ``tinyimagenet``."""
     source: Path
     """CIFAR, as for :func:`prime_dali.data.cifar.read_cifar`; or photographs: ``CLASS/PHOTO``, or shards, as for
     :func:`prime_dali.data.formats.open_records`."""
     destination: Path
     which: str = "c"
-    """``c`` or ``c-bar``."""
+    """``c``, or ``c-bar``, which Tiny ImageNet does not have."""
     names: Sequence[str] = ()
     """Corruptions to make; empty: those that the benchmark's mean includes."""
     extra: bool = False
@@ -65,7 +62,7 @@ class Settings:
     @property
     def kind(self) -> str:
         """The first key of :data:`.corruptions.STRENGTHS`."""
-        return "imagenet" if self.data == "imagenet" else "cifar"
+        return "cifar" if self.data.startswith("cifar") else self.data
 
 
 def parser() -> _command.Parser:
@@ -76,7 +73,8 @@ def parser() -> _command.Parser:
         "was stopped resumes with the same command. Several machines each make a part with --shard, and --join puts "
         "the parts together.",
     )
-    out.add_argument("data", choices=("cifar10", "cifar100", "imagenet"), help="data set of SRC")
+    kinds = tuple(dict.fromkeys(data for data, _ in BENCHMARKS))
+    out.add_argument("data", choices=kinds, help="data set of SRC")
     out.add_argument("source", type=Path, metavar="SRC", help="CIFAR as published, CLASS/PHOTO folders, or shards")
     out.add_argument("destination", type=Path, metavar="DST", help="the folder to write, or to resume")
     out.add_argument(
@@ -124,7 +122,7 @@ def run(settings: Settings) -> None:
         RuntimeError: Another run is writing to the destination, or a worker process died.
     """
     settings = _checked(settings)
-    (_imagenet if settings.kind == "imagenet" else _cifar)(settings)
+    (_cifar if settings.kind == "cifar" else _imagenet)(settings)
 
 
 def join(settings: Settings) -> None:
@@ -139,7 +137,7 @@ def join(settings: Settings) -> None:
         RuntimeError: A shard or another run is writing to the destination.
     """
     settings = _checked(settings)
-    (_join_imagenet if settings.kind == "imagenet" else _join_cifar)(settings)
+    (_join_cifar if settings.kind == "cifar" else _join_imagenet)(settings)
 
 
 def _checked(settings: Settings) -> Settings:
@@ -316,35 +314,15 @@ def _imagenet_photo(number: int) -> tuple[int, str]:
     try:
         longest = max(wanted.values(), key=lambda path: len(os.fsencode(path)))
         jobs.check_name(settings.destination, longest, name)
-        image = _center_224(decoded(photos.records.encoded(number), name), name)
+        image = prepared(decoded(photos.records.encoded(number), name), name, corruptions.SIDES[settings.kind])
     except PhotoError as error:
         return 0, str(error)
+    change = corruptions.tinyimagenet if settings.kind == "tinyimagenet" else corruptions.imagenet
     for (corruption, severity), path in missing.items():
-        changed = corruptions.imagenet(image, corruption, severity, seed=settings.seed, number=number)
+        changed = change(image, corruption, severity, seed=settings.seed, number=number)
         with jobs.finishing(settings.destination, path, settings.shard) as temporary:
             Image.fromarray(changed).save(temporary, "JPEG", quality=85, optimize=True)
     return len(missing), ""
-
-
-def read_224(path: Path) -> NDArray[np.uint8]:
-    """Read a photograph as for ImageNet-C: shorter side bilinear to 256, center 224 x 224, RGB uint8 ``[224, 224, 3]``.
-
-    Raises:
-        PhotoError: As :func:`.open_picture`.
-    """
-    return _center_224(open_picture(path), shown(path))
-
-
-def _center_224(image: Image.Image, name: str) -> NDArray[np.uint8]:
-    """As :func:`read_224`, of a decoded photograph; messages call it ``name``."""
-    from PIL import Image
-
-    with naming_errors(name):  # of a very long one, memory may not hold what is resized
-        short = min(image.size)
-        width, height = (int(256 * side / short) for side in image.size)
-        left, top = round((width - 224) / 2), round((height - 224) / 2)
-        resized = image.resize((width, height), Image.Resampling.BILINEAR)
-        return np.asarray(resized.crop((left, top, left + 224, top + 224)))
 
 
 # What both do with a folder and with processes.

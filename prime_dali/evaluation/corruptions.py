@@ -1,4 +1,5 @@
-"""Corrupt images in memory as in the corruption benchmarks: CIFAR-10-C, ImageNet-C and their C-bar versions.
+"""Corrupt images in memory as in the corruption benchmarks: CIFAR-10-C, ImageNet-C, their C-bar versions, and
+Tiny-ImageNet-C.
 
 The algorithms are in :mod:`.distortions` and :mod:`.c_bar`. This module has their strengths at severities 1 to 5, and
 derives their seeds.
@@ -96,6 +97,36 @@ _IMAGENET_C: Strengths = {
     "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 }  # fmt: skip
 
+_TINY_IMAGENET_C: Strengths = {
+    "gaussian_noise": _each(0.04, 0.08, 0.12, 0.15, 0.18),
+    "shot_noise": _each(250, 100, 50, 30, 15),
+    "impulse_noise": _each(0.01, 0.02, 0.05, 0.08, 0.14),
+    "defocus_blur": ((0.5, 0.6), (1, 0.1), (1.5, 0.1), (2.5, 0.01), (3, 0.1)),
+    "glass_blur": ((0.1, 1, 1), (0.5, 1, 1), (0.6, 1, 2), (0.7, 2, 1), (0.9, 2, 2)),
+    "motion_blur": ((10, 1), (10, 1.5), (10, 2), (10, 2.5), (12, 3)),
+    "zoom_blur": _CIFAR_C["zoom_blur"],
+    "snow": (
+        (0.1, 0.2, 1, 0.6, 8, 3, 0.8), (0.1, 0.2, 1, 0.5, 10, 4, 0.8), (0.15, 0.3, 1.75, 0.55, 10, 4, 0.7),
+        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.65), (0.3, 0.3, 1.25, 0.65, 14, 12, 0.6),
+    ),
+    "frost": ((1, 0.3, 0.3), (0.9, 0.4, 0.3), (0.8, 0.45, 0.3), (0.75, 0.5, 0.3), (0.7, 0.55, 0.3)),
+    "fog": ((0.4, 3), (0.7, 3), (1, 2.5), (1.5, 2), (2, 1.75)),
+    "brightness": _IMAGENET_C["brightness"],
+    "contrast": _IMAGENET_C["contrast"],
+    "elastic_transform": _times(
+        64, (0, 0, 0.08), (0.05, 0.3, 0.06), (0.1, 0.08, 0.06), (0.1, 0.03, 0.03), (0.16, 0.03, 0.02)
+    ),
+    "pixelate": _each(0.9, 0.8, 0.7, 0.6, 0.5),
+    "jpeg_compression": _each(65, 58, 50, 40, 25),
+    "speckle_noise": _each(0.15, 0.2, 0.25, 0.3, 0.35),
+    "gaussian_blur": _each(0.5, 0.75, 1, 1.25, 1.5),
+    "spatter": (
+        (0.62, 0.1, 0.7, 0.7, 0.6, 0), (0.65, 0.1, 0.8, 0.7, 0.6, 0), (0.65, 0.3, 1, 0.69, 0.6, 0),
+        (0.65, 0.1, 0.7, 0.68, 0.6, 1), (0.65, 0.1, 0.5, 0.67, 0.6, 1),
+    ),
+    "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (30, 0.2)),
+}  # fmt: skip
+
 _CIFAR_BAR: Strengths = {
     "blue_noise_sample": _each(0.7, 1.4, 2.1, 3.5, 4.2),
     "checkerboard_cutout": _each(1, 2, 3, 4, 5),
@@ -127,10 +158,11 @@ STRENGTHS = {
     ("cifar", "c-bar"): _CIFAR_BAR,
     ("imagenet", "c"): _IMAGENET_C,
     ("imagenet", "c-bar"): _IMAGENET_BAR,
+    ("tinyimagenet", "c"): _TINY_IMAGENET_C,
 }
 """By kind of image and set. ``c`` includes the four extra corruptions."""
 
-SIDES = {"cifar": 32, "imagenet": 224}
+SIDES = {"cifar": 32, "imagenet": 224, "tinyimagenet": 64}
 """Pixels."""
 
 
@@ -178,6 +210,26 @@ def imagenet(
     return _corrupted("imagenet", "image", batch, name, severity, seed, [number])[0]
 
 
+def tinyimagenet(
+    image: NDArray[np.uint8], name: str, severity: int, *, seed: int = 0, number: int = 0
+) -> NDArray[np.uint8]:
+    """Corrupt an image as in Tiny-ImageNet-C, before it is stored as JPEG.
+
+    Args:
+        image: uint8 ``[64, 64, 3]``, RGB.
+        name: Name of the corruption: one of the fifteen, or of the four extra ones.
+        severity, seed, number: As for :func:`imagenet`.
+
+    Returns:
+        uint8 ``[64, 64, 3]``.
+
+    Raises:
+        TypeError, ValueError, ImportError: As for :func:`cifar`.
+    """
+    batch = image[None] if isinstance(image, np.ndarray) else image
+    return _corrupted("tinyimagenet", "image", batch, name, severity, seed, [number])[0]
+
+
 def main_names(kind: str, which: str) -> tuple[str, ...]:
     """The corruptions that the mean of a set includes, in the order of its tables; keys of :data:`STRENGTHS`."""
     return tuple(name for name in STRENGTHS[kind, which] if name not in EXTRA_CORRUPTIONS)
@@ -192,7 +244,7 @@ def _corrupted(
     if images.ndim != 4 or images.shape[1:] != (side, side, 3) or len(images) == 0:
         batch, got = ("N, ", images.shape) if argument == "images" else ("", images.shape[1:])
         raise ValueError(f"{argument}: expected [{batch}{side}, {side}, 3], got {list(got)}")
-    strengths = STRENGTHS[kind, "c"] | STRENGTHS[kind, "c-bar"]
+    strengths = STRENGTHS[kind, "c"] | STRENGTHS.get((kind, "c-bar"), {})
     if name not in strengths:
         raise ValueError(_arguments.unknown("corruption", name, strengths))
     severity = _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])

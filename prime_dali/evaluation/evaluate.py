@@ -308,8 +308,10 @@ def _imagenet_sets(
     for name, folder in folders.items():
         label = labels.get(name)
         if name in ("imagenet-c", "imagenet-c-bar"):
-            bar = name == "imagenet-c-bar"
-            sets[name] = benchmarks.imagenet_corrupted(folder, classes, c_bar=bar, label=label, **reading)
+            side = benchmarks.TINY_SIDE if classifier.size == benchmarks.TINY_SIDE else benchmarks.SIDE
+            sets[name] = benchmarks.imagenet_corrupted(
+                folder, classes, c_bar=name == "imagenet-c-bar", size=side, label=label, **reading
+            )
         elif name == "imagenet-3dcc":
             sets[name] = benchmarks.imagenet_3dcc(folder, classes, label=label, **reading)
         elif name == "imagenet-p":

@@ -1,17 +1,26 @@
-"""The photographs that a benchmark is made from, in class folders or shards, and the names of what is made."""
+"""The photographs that a benchmark is made from, in class folders or shards, their pixels, and the names of what is
+made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..data import jobs
 from ..data.folders import classes, find, shown
 from ..data.formats import has_shards, open_records
+from ..data.pictures import PhotoError, naming_errors, open_picture
 from ..data.records import Records
 from ..data.shards import ShardError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SIDE = 224  # pixels, of ImageNet-C
 
 
 @dataclass(frozen=True)
@@ -64,3 +73,34 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
     names = tuple(file.relative_to(source) for file, _ in pairs)
     jobs.check_distinct(source, names, _target)
     return Photographs(records, names)
+
+
+def read_224(path: Path) -> NDArray[np.uint8]:
+    """Read a photograph as for ImageNet-C: shorter side bilinear to 256, center 224 x 224, RGB uint8 ``[224, 224, 3]``.
+
+    Raises:
+        PhotoError: As :func:`.open_picture`.
+    """
+    return prepared(open_picture(path), shown(path), SIDE)
+
+
+def prepared(image: Image.Image, name: str, side: int) -> NDArray[np.uint8]:
+    """A decoded photograph before it is corrupted, RGB uint8 ``[side, side, 3]``; messages call it ``name``.
+
+    Those of ImageNet are as :func:`read_224` reads them, those of other sides, as of Tiny ImageNet, have it already.
+
+    Raises:
+        PhotoError: It has another size; memory does not hold what is resized.
+    """
+    from PIL import Image
+
+    if side != SIDE:
+        if image.size != (side, side):
+            raise PhotoError(f"{name}: expected {side} x {side} pixels, got {image.width} x {image.height}")
+        return np.asarray(image)
+    with naming_errors(name):
+        short = min(image.size)
+        width, height = (int(256 * length / short) for length in image.size)
+        left, top = round((width - SIDE) / 2), round((height - SIDE) / 2)
+        resized = image.resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(resized.crop((left, top, left + SIDE, top + SIDE)))

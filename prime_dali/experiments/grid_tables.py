@@ -158,7 +158,8 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
         "mean ± standard deviation over seeds" if len(seeds) > 1 else
         "one run each: differences within the spread over seeds are not significant",
     ]  # fmt: skip
-    out += _data(grid, done)
+    copies = {run.row for run in grid.runs if "data" in run.settings}  # their means are their own
+    out += _data(grid, [content for row in table if row.run not in copies for content in row.finished])
     for settings in {json.dumps([one["settings"][k] for k in ("hardware", "precision")]) for one in results}:
         hardware, precision = json.loads(settings)
         out.append(f"evaluated on {hardware}, in {precision}")

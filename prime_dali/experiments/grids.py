@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
 import os
 import signal
@@ -14,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -172,6 +172,8 @@ def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
 def take_over(grid: Grid, chosen: Sequence[Run], known: Sequence[Path]) -> None:
     """Copy what finished runs of other grids have left, for runs with the same settings and evaluation.
 
+    Data are compared by CIFAR's means, where the folder is here; a run with data of its own is never taken over.
+
     Raises:
         FileNotFoundError: There is no such folder.
         ValueError: The file of a run there is damaged.
@@ -185,10 +187,14 @@ def take_over(grid: Grid, chosen: Sequence[Run], known: Sequence[Path]) -> None:
                 others[path] = content
     for one in chosen:
         own = grid.out / one.name / grid_file.FINISHED
-        if not others or own.exists():
+        if not others or own.exists() or "data" in one.settings:
             continue
-        settings = grid.config(one).plain()
-        alike = [path for path, content in others.items() if grid_file.same(content, settings, grid.evaluate)]
+        config = grid.config(one)
+        alike = [
+            path
+            for path, content in others.items()
+            if grid_file.same(content, config.plain(), grid.evaluate) and _same_images(config, content)
+        ]
         if alike:
             with replacing(own) as aside:
                 aside.write_bytes(alike[0].read_bytes())
@@ -216,7 +222,7 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
         print(f"{one.name}: run {number} of {len(chosen)}", flush=True)
         gpu = places.get()
         try:
-            _execute(grid, one, partial(children.call, one.name if jobs > 1 else "", gpu), beside)
+            _execute(grid, one, functools.partial(children.call, one.name if jobs > 1 else "", gpu), beside)
         except (RuntimeError, OSError) as error:
             failed[one.name] = _command.describe(error)
             print(f"{one.name}: {failed[one.name]}", file=sys.stderr, flush=True)
@@ -266,10 +272,22 @@ def _portable(results: dict[str, Any]) -> dict[str, Any]:
 
 def _means(config: TrainConfig) -> list[float] | None:
     """Means of CIFAR's training images per channel, of 255; they tell the published images from others."""
-    if not config.is_cifar:
-        return None
-    images = read_cifar(config.data, config.cifar_classes, train=True).images
+    return _means_of(config.data, config.cifar_classes) if config.is_cifar else None
+
+
+@functools.cache
+def _means_of(data: str, classes: int) -> list[float]:
+    images = read_cifar(data, classes, train=True).images
     return [float(mean) for mean in images.reshape(-1, 3).mean(0, np.float64)]
+
+
+def _same_images(config: TrainConfig, content: Mapping[str, Any]) -> bool:
+    """Whether a finished run had images with the means of this one's, as far as both are known."""
+    known = content.get("means")
+    if known is None or not Path(config.data).exists():
+        return True
+    own = _means(config)
+    return own is None or bool(np.allclose(own, known, rtol=0, atol=1e-6))
 
 
 class Children(Heard):

@@ -20,8 +20,8 @@ from ..data.cifar import Cifar, read_cifar
 from ..data.folders import find, shown
 from ..data.pictures import open_picture, sha256
 from ..evaluation import benchmarks, corruptions, distortions, image_sets
-from ..evaluation.corrupt import read_224
 from ..evaluation.names import SEVERITIES
+from ..evaluation.photographs import read_224
 from ..module import PRIME
 from ..training.augmix import AugMix, run_chains
 

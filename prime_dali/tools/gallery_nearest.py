@@ -30,7 +30,7 @@ def pairs(photo: Photo, config: PrimeConfig, seed: int) -> list[Cell]:
     kinds = {side: kind for kind, side in corruptions.SIDES.items()}
     height, width = photo.image.shape[:2]
     if height != width or height not in kinds:
-        raise ValueError(f"size: expected 32 or 224, the sizes of corruption benchmarks, got {height}")
+        raise ValueError(f"size: expected 32, 64 or 224, the sizes of corruption benchmarks, got {height}")
     names = [(name, severity) for name in corruptions.main_names(kinds[height], "c") for severity in SEVERITIES]
     corrupted = np.stack([_corrupted(photo, kinds[height], *which, seed) for which in names])
     plan = arrays.sample(config, np.full(SAMPLES, photo.number), size=(height, width), seed=seed, view=0,
@@ -88,4 +88,5 @@ def distances(of: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.fl
 def _corrupted(photo: Photo, kind: str, name: str, severity: int, seed: int) -> NDArray[np.uint8]:
     if kind == "cifar":
         return corruptions.cifar(photo.image[None], name, severity, seed=seed, numbers=[photo.number])[0]
-    return corruptions.imagenet(photo.image, name, severity, seed=seed, number=photo.number)
+    change = corruptions.tinyimagenet if kind == "tinyimagenet" else corruptions.imagenet
+    return change(photo.image, name, severity, seed=seed, number=photo.number)
