@@ -37,6 +37,12 @@ def test_questions(question: str, tmp_path: Path) -> None:
     assert sum(one == lasting[0] for one in lasting) == 2  # the seeds
     assert len({str(one) for one in lasting}) == len(lasting) / 2
     assert set(compare.QUESTIONS[question].reported) <= {run.of for run in grid.runs}
+    fast = grid_of(question, tmp_path, "--set", "recipe=cifar10-fast", "epochs=42", "jsd_views=3")
+    if question in ("draws", "strengths", "mixing", "schedule"):  # what is compared is said, whatever the recipe has
+        chosen = ("mixing", "draws", "spatial_distribution", "jsd") if question != "schedule" else ("alpha", "alpha_start")
+        assert [[getattr(fast.config(run), name) for name in chosen] for run in fast.runs] == [
+            [getattr(config, name) for name in chosen] for config in configs]  # fmt: skip
+    assert not any(run.reported for run in fast.runs)
     if question == "networks":
         assert [c.network for c in configs[:10:2]][1:3] == ["wrn_40_2", "resnext29_4x32d"]
         assert len(grid_of(question, tmp_path, "--set", "recipe=tinyimagenet").runs) == 12

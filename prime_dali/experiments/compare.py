@@ -41,10 +41,11 @@ def _fixed(summary: str, runs: Mapping[str, Settings], **reported: Reported) -> 
     return Question(summary, lambda dataset: runs, known)
 
 
-_OFFICIAL = {"mixing": "official"}
+_PAPER, _OFFICIAL = {"mixing": "paper"}, {"mixing": "official"}
 _ALONE, _WITH_JSD = Reported("CIFAR-10", {"corrupted": 89.3}), Reported("CIFAR-10", {"clean": 94.2, "corrupted": 89.8})
 _WAVES = (5, 10, 20)  # 10 is the example of the authors' code
 _ONLY_WAVES: Settings = {"primitives": []}
+_ALPHA = {"alpha": 1.0}
 _AFTER, _BEFORE = {"mix_order": "after"}, {"mix_order": "before"}
 
 
@@ -75,7 +76,7 @@ QUESTIONS: dict[str, Question] = {
     "draws": _fixed(
         "draws per image against draws per batch, as in the authors' code",
         {
-            "image": {"draws": "image"}, "batch": {"draws": "batch"},
+            "image": {"draws": "image", **_PAPER}, "batch": {"draws": "batch", **_PAPER},
             "image-official": {"draws": "image", **_OFFICIAL}, "batch-official": {"draws": "batch", **_OFFICIAL},
         },
         image=_ALONE,
@@ -83,7 +84,7 @@ QUESTIONS: dict[str, Question] = {
     "strengths": _fixed(
         "uniform against arcsine-distributed strengths of displacements",
         {
-            "uniform": {}, "arcsine": {"spatial_distribution": "arcsine"},
+            "uniform": _PAPER, "arcsine": {"spatial_distribution": "arcsine", **_PAPER},
             "uniform-official": {"spatial_distribution": "uniform", **_OFFICIAL},
             "arcsine-official": _OFFICIAL,
         },
@@ -91,8 +92,8 @@ QUESTIONS: dict[str, Question] = {
     "mixing": _fixed(
         "the paper's mixing against that of the authors' code, without and with the Jensen-Shannon loss",
         {
-            "paper": {"mixing": "paper"}, "official": _OFFICIAL,
-            "paper-jsd": {"mixing": "paper", "jsd": True}, "official-jsd": {"jsd": True, **_OFFICIAL},
+            "paper": _PAPER, "official": _OFFICIAL,
+            "paper-jsd": {"jsd": True, **_PAPER}, "official-jsd": {"jsd": True, **_OFFICIAL},
         },
         paper=_ALONE, paper_jsd=_WITH_JSD,
     ),
@@ -116,8 +117,8 @@ QUESTIONS: dict[str, Question] = {
     "schedule": _fixed(
         "an alpha that rises from 0 to 1 or falls from 2 to 1 over the epochs, and the constant ones of the same means",
         {
-            "constant": {}, "rising": {"alpha_start": 0.0}, "constant-0.5": {"alpha": 0.5},
-            "falling": {"alpha_start": 2.0}, "constant-1.5": {"alpha": 1.5},
+            "constant": _ALPHA, "rising": {"alpha_start": 0.0, **_ALPHA}, "constant-0.5": {"alpha": 0.5},
+            "falling": {"alpha_start": 2.0, **_ALPHA}, "constant-1.5": {"alpha": 1.5},
         },
     ),
     "waves": _fixed(
@@ -138,9 +139,10 @@ def analysis(name: str) -> grids.Analysis:
     question = QUESTIONS[name]
 
     def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
-        dataset = str(base.get("recipe", "cifar10")).partition("-")[0]
-        runs = question.runs(dataset)
-        return [Run(run, settings, question.reported.get(run, ())) for run, settings in runs.items()]
+        recipe = str(base.get("recipe", "cifar10"))
+        dataset = recipe.partition("-")[0]
+        reported = question.reported if recipe == dataset else {}  # the paper's numbers are of its own recipes
+        return [Run(run, settings, reported.get(run, ())) for run, settings in question.runs(dataset).items()]
 
     def notes(rows: Sequence[Row]) -> list[str]:
         return [question.summary]
