@@ -14,7 +14,7 @@ from gridding import options, table
 from PIL import Image
 from test_grid_tables import finished
 
-from prime_dali.experiments import compare, grid_file, grid_plots, grids
+from prime_dali.experiments import compare, grid_file, grid_plots, grid_tables, grids
 from prime_dali.experiments.grid_tables import Row
 
 one_thread = gridding.one_thread
@@ -39,7 +39,9 @@ def test_questions(question: str, tmp_path: Path) -> None:
     assert set(compare.QUESTIONS[question].reported) <= {run.of for run in grid.runs}
     fast = grid_of(question, tmp_path, "--set", "recipe=cifar10-fast", "epochs=42", "jsd_views=3")
     if question in ("draws", "strengths", "mixing", "schedule"):  # what is compared is said, whatever the recipe has
-        chosen = ("mixing", "draws", "spatial_distribution", "jsd") if question != "schedule" else ("alpha", "alpha_start")
+        chosen = (
+            ("mixing", "draws", "spatial_distribution", "jsd") if question != "schedule" else ("alpha", "alpha_start")
+        )
         assert [[getattr(fast.config(run), name) for name in chosen] for run in fast.runs] == [
             [getattr(config, name) for name in chosen] for config in configs]  # fmt: skip
     assert not any(run.reported for run in fast.runs)
@@ -74,6 +76,21 @@ def test_differences_are_those_of_one_seed(tmp_path: Path, capsys: pytest.Captur
     assert table(tmp_path, "draws")["image reported"]["corrupted"] == "89.3"
     with Image.open(tmp_path / "draws.png") as picture:
         assert np.asarray(picture).std() > 10
+
+
+def test_a_network_with_prime_is_compared_with_the_same_one_without(tmp_path: Path) -> None:
+    scores = {"resnet-standard": 0.4, "resnet-prime": 0.6, "vit-standard": 0.2, "vit-prime": 0.3, "convnext-prime": 0.9}
+    grid = grid_of("networks", tmp_path)
+    for run in grid.runs:
+        if run.of in scores:
+            finished(grid, run, scores[run.of])
+    analysis = compare.analysis("networks")
+    said = "\n".join(analysis.tables(grid_tables.rows(grid, {run.name: grids.state(grid, run) for run in grid.runs})))
+    rows = {cells[0]: cells for line in said.splitlines() if len(cells := line.replace("|", " ").split()) > 3}
+    assert rows["vit-prime"][1:3] == ["from", "vit-standard"]
+    assert ("vit-standard" in rows, rows["resnet-prime"][-1], rows["convnext-prime"][-1]) == (False, "2", "0")
+    assert "+20.00" in rows["resnet-prime"]
+    assert "+10.00" in rows["vit-prime"]
 
 
 def test_minutes_against_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """``prime-dali analyze compare QUESTION``: choices that the paper leaves open, each against its alternatives.
 
 Each question is a grid of a few runs that differ in one choice, over at least two seeds. Besides the accuracies there
-is a table of differences from the first run of the question, each between runs of one seed, so that what a seed does to
-both drops out; with the standard deviation of these differences over seeds.
+is a table of differences from the first run of the question, or of each network with PRIME from the same one without,
+each between runs of one seed, so that what a seed does to both drops out; with the standard deviation of these
+differences over seeds.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ class Question:
 
     summary: str
     runs: Callable[[str], Mapping[str, Settings]]
-    """Settings by name of the run, from the data set of the recipe; the first one is what the others differ from."""
+    """Settings by name of the run, from the data set of the recipe."""
     reported: Mapping[str, tuple[Reported, ...]]
     """Numbers of the paper, by name of the run."""
     draw: Callable[[Sequence[Row], Path], None] = grid_plots.draw
+    base: Callable[[str], str] | None = None
+    """The run that a run is compared with, by its name; None: the first one."""
 
 
 def _fixed(summary: str, runs: Mapping[str, Settings], **reported: Reported) -> Question:
@@ -113,7 +116,9 @@ QUESTIONS: dict[str, Question] = {
         "minutes of training against accuracy, of the paper's recipe and of a fast one, each run alone on a GPU",
         _minutes, {"prime+jsd-official-mixing-100": (_WITH_JSD,)}, grid_plots.draw_minutes,
     ),
-    "networks": Question("what PRIME gives networks of other kinds", _networks, {}),
+    "networks": Question(
+        "what PRIME gives networks of other kinds", _networks, {}, base=lambda run: run.replace("-prime", "-standard"),
+    ),
     "schedule": _fixed(
         "an alpha that rises from 0 to 1 or falls from 2 to 1 over the epochs, and the constant ones of the same means",
         {
@@ -147,31 +152,43 @@ def analysis(name: str) -> grids.Analysis:
     def notes(rows: Sequence[Row]) -> list[str]:
         return [question.summary]
 
-    return grids.Analysis(name, {}, {"jsd": False}, build, notes, question.draw, differences, SEEDS)
+    def tables(rows: Sequence[Row]) -> list[str]:
+        return differences(rows, question.base)
+
+    return grids.Analysis(name, {}, {"jsd": False}, build, notes, question.draw, tables, SEEDS)
 
 
-def differences(rows: Sequence[Row]) -> list[str]:
-    """A table of how much the runs differ from the first one, over the seeds that both have; none without such."""
-    first, *others = (row for row in rows if row.measured)
-    known = _by_seed(first)
-    names = [name for name in ("clean", "corrupted", BAR, ECE) if any(name in numbers for numbers in known.values())]
+def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -> list[str]:
+    """A table of how much the runs differ from the first one, over the seeds that both have; none without such.
+
+    Args:
+        base: The name of the run that each differs from; None: the first one.
+    """
+    measured = {row.run: row for row in rows if row.measured}
+    first = next(iter(measured))
+    bases = {name: base(name) if base else first for name in measured}
+    known = {name: _by_seed(measured[name]) for name in bases.values()}
+    some = [numbers for seeds in known.values() for numbers in seeds.values()]
+    names = [name for name in ("clean", "corrupted", BAR, ECE) if any(name in numbers for numbers in some)]
+    others = [row for row in measured.values() if bases[row.run] != row.run]
     cells = []
     for row in others:
-        own = _by_seed(row)
-        pairs = [(own[seed], known[seed]) for seed in sorted(own.keys() & known.keys())]
+        own, against = _by_seed(row), known[bases[row.run]]
+        label = f"{row.run} from {bases[row.run]}" if base else row.run
+        pairs = [(own[seed], against[seed]) for seed in sorted(own.keys() & against.keys())]
         columns = [name for name in names if all(name in numbers for pair in pairs for numbers in pair)]
         if pairs:
-            found = [{name: numbers[name] - base[name] for name in columns} for numbers, base in pairs]
+            found = [{name: numbers[name] - theirs[name] for name in columns} for numbers, theirs in pairs]
             mean, spread = mean_and_spread(found)
             signed = [
                 f"{'+' if mean[n] > 0 else ''}{cell(mean[n], 2, spread.get(n))}" if n in mean else "-" for n in names
             ]
-            cells.append([row.run, *signed, str(len(pairs))])
+            cells.append([label, *signed, str(len(pairs))])
         else:
-            cells.append([row.run, *["-"] * len(names), "0"])
-    if not known or not others:
+            cells.append([label, *["-"] * len(names), "0"])
+    if not some or not others:
         return []
-    title = f"## Difference from {first.run}, percentage points, over runs of the same seed"
+    title = f"## Difference{'' if base else f' from {first}'}, percentage points, over runs of the same seed"
     return [title, "", report.table(["run", *names, "seeds"], cells), ""]
 
 
