@@ -71,7 +71,7 @@ MISTAKES = [
     ("augment photos copies --copies 0", 1, "prime-dali augment: --copies: expected 1 to 10000, got 0"),
     (f"augment --remake {PNG} b.png --seed 3", 2, "prime-dali augment: --remake: expected SRC and DST alone, got --seed"),
     ("augment photos copies more --copies 2", 2, "prime-dali augment: more: unexpected argument"),
-    ("corrupt cifar11 photos c", 2, "prime-dali corrupt: data: expected one of 'cifar10', 'cifar100', 'imagenet', got 'cifar11'; did you mean 'cifar10'?"),
+    ("corrupt cifar11 photos c", 2, "prime-dali corrupt: data: expected one of 'cifar10', 'cifar100', 'imagenet', 'tinyimagenet', got 'cifar11'; did you mean 'cifar10'?"),
     ("corrupt cifar10 empty c --only fog", 1, CIFAR),
     ("corrupt imagenet photos c --only gausian_noise", 1, "prime-dali corrupt: --only: expected one of 'gaussian_noise', "),
     ("corrupt imagenet photos c --only gausian_noise", 1, "got 'gausian_noise'; did you mean 'gaussian_noise'?"),
