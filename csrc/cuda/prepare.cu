@@ -9,11 +9,14 @@
 namespace prime {
 namespace {
 
-// What blocks do, in this order: so many of each. No task needs another's result, but `chains` that of `admit`.
+// What blocks do: so many of each. `admit` and `chains` come first, for others wait for them; then blocks that pack,
+// which wait for memory, take turns with the others, which compute. No task needs another's result, but `chains` that
+// of `admit`.
 struct Tasks {
-  unsigned admit, chains, parameters, tables, pack, sines;  // blocks
+  unsigned admit, chains, parameters, tables, sines, pack;  // blocks
   unsigned packed;                                          // blocks that have packed before
-  unsigned blocks() const { return admit + chains + parameters + tables + pack + sines; }
+  __host__ __device__ unsigned computing() const { return parameters + tables + sines; }
+  unsigned blocks() const { return admit + chains + computing() + pack; }
 };
 
 struct BeginParams {
@@ -60,15 +63,18 @@ __global__ void __launch_bounds__(kBegin, 4) begin_kernel(const __grid_constant_
   if (block < tasks.admit) return admit_images(p.plan, p.compile.shape, p.compile.pool, p.admitted);
   if ((block -= tasks.admit) < tasks.chains)
     return compile_chains(p.plan, p.compile, block * (kBegin / p.plan.shape.depth));
-  if ((block -= tasks.chains) < tasks.parameters)
-    return make_parameters<kC>(p.plan, p.parameters, p.first_channel, block * kWarps);
-  if ((block -= tasks.parameters) < tasks.tables)
-    return make_table<kC>(p.plan, p.parameters, p.tables, p.first_channel, block);
-  if ((block -= tasks.tables) < tasks.pack) {
+  block -= tasks.chains;
+  const unsigned computing = tasks.computing(), turns = min(computing, tasks.pack);  // while there are both kinds
+  const bool packs = block < 2 * turns ? block % 2 == 0 : tasks.pack > computing;
+  block = block < 2 * turns ? block / 2 : block - turns;
+  if (packs) {
     const unsigned all = block + tasks.packed, image = all / p.pack.blocks;
     return pack<kC>(p.pack, image, all - image * p.pack.blocks);
   }
-  make_sines(p.compile.shape, p.sines_y, p.sines_x, (block - tasks.pack) * int64_t(kBegin) + threadIdx.x);
+  if (block < tasks.parameters) return make_parameters<kC>(p.plan, p.parameters, p.first_channel, block * kWarps);
+  if ((block -= tasks.parameters) < tasks.tables)
+    return make_table<kC>(p.plan, p.parameters, p.tables, p.first_channel, block);
+  make_sines(p.compile.shape, p.sines_y, p.sines_x, (block - tasks.tables) * int64_t(kBegin) + threadIdx.x);
 }
 
 BeginParams begin_params(const Workspace& w) {
@@ -99,8 +105,8 @@ cudaError_t prepare(const Workspace& w, cudaStream_t stream) {
              chain_blocks,
              blocks(int64_t(chains) * depth * 32),
              w.plan.bytes ? chains : 0,
-             static_cast<unsigned>(w.plan.images * p.pack.blocks),
              w.first_channel + w.first_image == 0 ? blocks(lanes(w.sines_y) + lanes(w.sines_x)) : 0,  // once a batch
+             static_cast<unsigned>(w.plan.images * p.pack.blocks),
              0};
   if (const cudaError_t error = cudaMemsetAsync(w.bad, 0, w.zeroed, stream)) return error;
   // Of two rounds the chains are compiled after admit_images(), and half of the images are packed meanwhile.
@@ -110,7 +116,7 @@ cudaError_t prepare(const Workspace& w, cudaStream_t stream) {
     const auto kernel = begin_kernel<channels>;
     const cudaError_t error = launch(kernel, p.tasks.blocks(), kBegin, stream, p);
     if (error || w.rounds == 1) return error;
-    p.tasks = {0, chain_blocks, 0, 0, pack - pack / 2, 0, pack / 2};
+    p.tasks = {0, chain_blocks, 0, 0, 0, pack - pack / 2, pack / 2};
     return launch(kernel, p.tasks.blocks(), kBegin, stream, p);
   });
 }

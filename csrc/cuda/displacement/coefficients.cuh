@@ -19,16 +19,21 @@ __device__ __forceinline__ Normals<float> fast_normals(Block<uint32_t> b) {
   return {{r * __cosf(u), r * __sinf(u), s * __cosf(v), s * __sinf(v)}};
 }
 
-// The sum of 1 / (i^2 + j^2), term by term: a function of its own, because it is long and rarely run.
-static __device__ __noinline__ float folded_variance(int a, int b, float limit, int height, int width) {
-  float variance = 0.f;
+// The sums of 1 / (i^2 + j^2) for modes b .. b + 3, term by term: a function of its own, because it is long and rarely
+// run. All four side by side, for a kernel waits for its few blocks that run it.
+static __device__ __noinline__ float4 folded_variances(int a, int b, float limit, int height, int width) {
+  float variance[4] = {};
   for (int p = 0;; ++p) {
-    const float i = static_cast<float>(alias(a, p, height - 1)), b2 = static_cast<float>(b) * static_cast<float>(b);
-    if (fmaf(i, i, b2) > limit) return variance;
-    for (int q = 0;; ++q) {
-      const float j = static_cast<float>(alias(b, q, width - 1)), square = fmaf(i, i, j * j);
-      if (square > limit) break;
-      variance += reciprocal(square);
+    const float i = static_cast<float>(alias(a, p, height - 1));
+    bool inside = true;
+    for (int q = 0; inside; ++q) {
+      inside = false;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float j = static_cast<float>(alias(b + k, q, width - 1)), square = fmaf(i, i, j * j);
+        if (square <= limit) variance[k] += reciprocal(square), inside = true;
+      }
+      if (q == 0 && !inside) return {variance[0], variance[1], variance[2], variance[3]};
     }
   }
 }
@@ -72,8 +77,8 @@ struct FoldedStd {
         std[i] = root(variance);
       }
     } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) std[i] = root(folded_variance(a, b + i, limit, height, width));
+      const float4 variance = folded_variances(a, b, limit, height, width);
+      std[0] = root(variance.x), std[1] = root(variance.y), std[2] = root(variance.z), std[3] = root(variance.w);
     }
     if (b + 3 > n) {
 #pragma unroll
