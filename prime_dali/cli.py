@@ -10,8 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import __version__, _command
-from .tools import options as _options
+from . import __version__, _command, _options
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
 _MODULES = {
@@ -67,7 +66,7 @@ def parser(name: str) -> _command.Parser:
         demo.add_argument("--batch", type=_command.whole(1, 65536), default=32, help="images per batch")
         demo.add_argument("--batches", type=_command.whole(1, 10**9), default=20, help="batches to time")
         demo.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the pipeline runs")
-        _options.add_config(demo)
+        _options.add_images(demo)
     return out
 
 
@@ -96,7 +95,7 @@ def _demo(options: argparse.Namespace) -> None:
     photos = find([options.photos]) if options.photos else demo.shipped_photos()
     device = "gpu" if options.device == "cuda" else options.device  # as DALI calls it
     settings = demo.Settings(
-        config=_options.config(options), out=options.out, photos=photos, size=options.size, batch=options.batch,
+        config=_options.distributions(options), out=options.out, photos=photos, size=options.size, batch=options.batch,
         batches=options.batches, seed=options.seed, device=device, on_error=options.on_error,
     )  # fmt: skip
     demo.run(settings, print, _progress.over)

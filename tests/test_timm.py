@@ -128,7 +128,7 @@ if sys.argv[2] == "naflex":
     timm.data.create_naflex_loader(ImageDataset(sys.argv[1]), is_training=True)
 for training in eval(sys.argv[2]):
     loader = create_loader(ImageDataset(sys.argv[1]), 16, 2, training, device=torch.device("cpu"), num_workers=0)
-    print(__name__, training, type(loader).__name__, getattr(getattr(loader, "config", None), "alpha", None))
+    print(__name__, training, type(loader).__name__, [getattr(getattr(loader, "config", None), name, None) for name in ("alpha", "wave_strength")])
 """
 
 
@@ -138,18 +138,21 @@ def test_the_command_runs_a_script(
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     before = timm.data.create_loader
-    monkeypatch.setattr(sys, "argv", ["", "--alpha", "0.5", str(script), str(folder), "(True, False)"])
+    monkeypatch.setattr(
+        sys, "argv", ["", "--alpha", "0.5", "--wave-strength", "5", str(script), str(folder), "(True, False)"]
+    )
     with pytest.warns(RuntimeWarning, match="found in sys.modules"):  # of runpy, as it is imported here
         runpy.run_module(integration.__name__, run_name="__main__")
     assert timm.data.create_loader is before
     lines = capsys.readouterr().out.splitlines()
-    assert lines == ["__main__ True AugmentedLoader 0.5", "__main__ False PrefetchLoader None"]
+    assert lines == ["__main__ True AugmentedLoader [0.5, 5.0]", "__main__ False PrefetchLoader [None, None]"]
     with pytest.raises(ValueError, match="got a NaFlex one"):
         integration.main([str(script), str(folder), "naflex"])
     with pytest.raises(RuntimeError, match=r"train.py: expected a training loader .* nothing was augmented"):
         integration.main([str(script), str(folder), "(False,)"])
     for words, message in (
         (["--aalpha", "1", str(script)], "--aalpha: no such option"),
+        (["--wave-strength", "-1", str(script)], "--wave-strength: expected "),
         (["no.py"], "expected a file"),
     ):
         with pytest.raises(SystemExit):

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from .. import _arguments, _command, _extras, torch_ops
+from .. import _arguments, _command, _extras, _options, torch_ops
 from .._counting import numbers, rank_and_ranks
-from ..config import MIXINGS, PrimeConfig, as_config, preset
+from ..config import PrimeConfig, as_config
 
 try:
     import timm.data
@@ -188,9 +188,7 @@ def parser() -> _command.Parser:
         description="Run timm's train.py, or another script that uses timm.data.create_loader, with PRIME in its "
         "training loader. Options of this command come before the script.",
     )
-    out.add_argument("--preset", choices=("imagenet", "cifar"), default="imagenet", help="the distributions")
-    out.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
-    out.add_argument("--alpha", type=float, default=1.0, help="scales every amplitude; 0 leaves images unchanged")
+    _options.add_distributions(out)
     out.add_argument("--prime-seed", type=_command.whole(0, 2**31 - 1), default=0, help="seed of PRIME's draws")
     out.add_argument("script", type=Path, help="timm's train.py")
     out.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own")
@@ -246,7 +244,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if not options.script.is_file():
         parser().error(f"script: expected a file, got {str(options.script)!r}")
     try:
-        config = preset(options.preset).replace(mixing=options.mixing, alpha=options.alpha)
+        config = _options.distributions(options)
     except ValueError as error:
         parser().error(parser().as_option(str(error)))
     with _augmenting(config, options.prime_seed) as made, _arguments_of(options.script, options.arguments):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _batches, _command, _devices
+from .. import _arguments, _batches, _command, _devices, _options
 from .._command import Parser
 from .._files import replacing
 from .._progress import plural
@@ -21,7 +21,6 @@ from ..data.cifar import read_cifar
 from ..data.folders import shown
 from . import copies as _copies
 from . import joined as _joined
-from . import options as _options
 from . import provenance as _provenance
 from .copies import SUFFIXES, Settings
 from .provenance import FILES, MAX_COPIES
@@ -46,7 +45,7 @@ def parser() -> Parser:
         help="SRC is CIFAR; DST becomes its binary version, with the clean images and the copies for training, and the "
         "clean test part",
     )  # fmt: skip
-    _options.add_config(out)
+    _options.add_images(out)
     out.set_defaults(size=None, preset=None)
     add("--format", choices=tuple(SUFFIXES), default="png", help="png is exact")
     add("--quality", type=int, help="JPEG quality, 1 to 100; default: 95")
@@ -74,7 +73,7 @@ def main(argv: list[str]) -> None:
     options.preset = options.preset or ("cifar" if options.cifar else "imagenet")
     fields = {field.name for field in dataclasses.fields(Settings)} - {"config"}
     (join if options.join else run)(
-        Settings(config=_options.config(options), **{name: getattr(options, name) for name in fields})
+        Settings(config=_options.distributions(options), **{name: getattr(options, name) for name in fields})
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .. import _options
 from .._command import Parser, whole
 from .._files import make_folder
 from .._progress import facts, over, plural
 from ..data.folders import find, shown
 from ..data.pictures import read_photos
 from . import demo, gallery_figures, gallery_page, gallery_sheet, gallery_words
-from . import options as _options
 
 
 def parser() -> Parser:
@@ -33,7 +33,7 @@ def parser() -> Parser:
         "--details", type=whole(0, 10**6), default=6,
         help="number of photographs, from the first, that the page shows at every strength",
     )  # fmt: skip
-    _options.add_config(out)
+    _options.add_images(out)
     return out
 
 
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
         ImportError: An image package is missing.
     """
     options = parser().parse_args(argv)
-    config, out = _options.config(options), options.out
+    config, out = _options.distributions(options), options.out
     if out is None and options.html is None:
         out = Path("out/gallery.png")
     found = find(options.photos) if options.photos else demo.shipped_photos()

@@ -1,16 +1,16 @@
-"""Options that several commands have."""
+"""Options of commands that say what PRIME draws, and for which images."""
 
 from __future__ import annotations
 
 import argparse
 
-from .. import _arguments
-from .._command import Renamed, whole
-from ..config import MIXINGS, SPATIAL_DISTRIBUTIONS, PrimeConfig, preset
+from . import _arguments
+from ._command import Renamed, whole
+from .config import MIXINGS, SPATIAL_DISTRIBUTIONS, PrimeConfig, preset
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """What is drawn, and for which images; :func:`config` reads part of it."""
+def add_distributions(parser: argparse.ArgumentParser) -> None:
+    """The options that :func:`distributions` reads."""
     parser.add_argument("--preset", choices=("imagenet", "cifar"), default="imagenet", help="the distributions")
     parser.add_argument("--mixing", choices=MIXINGS, default="paper", help="chains and weights")
     parser.add_argument("--spatial-distribution", choices=SPATIAL_DISTRIBUTIONS,
@@ -19,6 +19,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alpha", type=float, default=1.0, help="scales every amplitude; 0 leaves images unchanged")
     parser.add_argument("--wave-strength", type=float, default=0.0, metavar="S",
                         help="mean strength of the planar waves added after the mix; 0: none")  # fmt: skip
+
+
+def add_images(parser: argparse.ArgumentParser) -> None:
+    """What is drawn, as :func:`add_distributions`, and for which images."""
+    add_distributions(parser)
     parser.add_argument(
         "--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side length of the images in pixels"
     )
@@ -28,8 +33,8 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config(options: argparse.Namespace) -> PrimeConfig:
-    """The distributions that the options name."""
+def distributions(options: argparse.Namespace) -> PrimeConfig:
+    """The distributions that the options name; ValueError if one is out of range."""
     return preset(options.preset).replace(
         mixing=options.mixing, spatial_distribution=options.spatial_distribution, alpha=options.alpha,
         wave_strength=options.wave_strength,
