@@ -167,11 +167,23 @@ def lines(axes: Axes, points: Sequence[tuple[str, int, float]]) -> None:
 
 def main() -> None:
     """Draw every plot in benchmarks/results from the files there."""
-    from prime_dali.experiments import ablation, alpha, cost, grid_tables, methods, sample_complexity, similarity_report
+    from prime_dali.experiments import (
+        ablation,
+        alpha,
+        compare,
+        cost,
+        grid_tables,
+        methods,
+        sample_complexity,
+        similarity_report,
+    )
 
-    for module, name in ((ablation, "ablation"), (alpha, "alpha/alpha"), (methods, "cifar10/methods"),
-                         (sample_complexity, "sample_complexity")):  # fmt: skip
-        module.draw(grid_tables.read(RESULTS / f"{name}.json"), RESULTS / f"{name}.png")
+    grids = {"ablation": ablation.draw, "alpha/alpha": alpha.draw, "sample_complexity": sample_complexity.draw}
+    grids |= {f"{dataset}/methods": methods.draw for dataset in ("cifar10", "cifar100")}
+    grids |= {f"{name}/{name}": question.draw for name, question in compare.QUESTIONS.items()}
+    for name, draw_grid in grids.items():
+        if (RESULTS / f"{name}.json").exists():
+            draw_grid(grid_tables.read(RESULTS / f"{name}.json"), RESULTS / f"{name}.png")
     cost.draw(json.loads((RESULTS / "cost.json").read_text())["methods"], RESULTS / "cost.png")
     similarity_report.draw(json.loads((RESULTS / "similarity.json").read_text()), RESULTS / "similarity.png")
     draw(read(RESULTS / f"h200_{name}.json" for name in ("imagenet", "batch", "size")), RESULTS)

@@ -93,17 +93,31 @@ def test_a_network_with_prime_is_compared_with_the_same_one_without(tmp_path: Pa
     assert "+10.00" in rows["vit-prime"]
 
 
-def test_minutes_against_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line per recipe, from its shortest run to its longest, at the accuracies of the runs that have them."""
-    figures, plot = [], grid_plots._plots.plot
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Those that are drawn from now on."""
+    made, plot = [], grid_plots._plots.plot
 
     @contextlib.contextmanager
     def kept(*arguments: Any) -> Iterator[Any]:
         with plot(*arguments) as figure:
             yield figure
-            figures.append(figure)
+            made.append(figure)
 
     monkeypatch.setattr(grid_plots._plots, "plot", kept)
+    return made
+
+
+def test_the_legend_names_what_only_some_panels_have(tmp_path: Path, figures: list[Any]) -> None:
+    """Robustness is often reported without clean accuracy."""
+    measured = Row("image", "CIFAR-10", True, "", {"clean": 93.0, "corrupted": 88.0})
+    grid_plots.draw([measured, Row("image", "CIFAR-10", False, "", {"corrupted": 89.3})], tmp_path / "plot.png")
+    (legend,) = figures[0].legends
+    assert [text.get_text().split()[0] for text in legend.get_texts()] == ["measured", "reported,"]
+
+
+def test_minutes_against_accuracy(tmp_path: Path, figures: list[Any]) -> None:
+    """A line per recipe, from its shortest run to its longest, at the accuracies of the runs that have them."""
     given = {"prime-100": (2.0, 93.0), "prime-25": (0.5, 90.0), "other-80": (1.0, 94.0), "prime-50": (None, None)}
     rows = [Row(name, "CIFAR-10", True, "", {} if score is None else {"clean": score, "corrupted": score - 5}, minutes=minutes)
             for name, (minutes, score) in given.items()]  # fmt: skip

@@ -41,7 +41,8 @@ def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = Non
             _plots.dots(axes, names, series if theirs else series[:1], ".2f")
             axes.set(title=what, xlabel="accuracy, %")
         figure.suptitle(rows[0].dataset)
-        _plots.legend(figure, axes_of[0])
+        # Not all scores have been reported, so not every panel has a series of them.
+        _plots.legend(figure, max(axes_of, key=lambda axes: len(axes.get_legend_handles_labels()[0])))
 
 
 def draw_minutes(rows: Sequence[Row], path: Path) -> None:
