@@ -45,6 +45,7 @@ def test_questions(question: str, tmp_path: Path) -> None:
         assert [[getattr(fast.config(run), name) for name in chosen] for run in fast.runs] == [
             [getattr(config, name) for name in chosen] for config in configs]  # fmt: skip
     assert not any(run.reported for run in fast.runs)
+    assert not any(run.reported for run in grid_of(question, tmp_path, "--set", "recipe=cifar100").runs)
     if question == "networks":
         assert [c.network for c in configs[:10:2]][1:3] == ["wrn_40_2", "resnext29_4x32d"]
         assert len(grid_of(question, tmp_path, "--set", "recipe=tinyimagenet").runs) == 12

@@ -18,7 +18,7 @@ from ..evaluation import report
 from ..training.recipes import RECIPES
 from . import grid_plots, grids
 from .grid_file import Reported, Run
-from .grid_tables import BAR, ECE, Row, cell, mean_and_spread, scores
+from .grid_tables import BAR, DATASETS, ECE, Row, cell, mean_and_spread, scores
 
 SEEDS = (1, 2)
 
@@ -146,8 +146,11 @@ def analysis(name: str) -> grids.Analysis:
     def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
         recipe = str(base.get("recipe", "cifar10"))
         dataset = recipe.partition("-")[0]
-        reported = question.reported if recipe == dataset else {}  # the paper's numbers are of its own recipes
-        return [Run(run, settings, reported.get(run, ())) for run, settings in question.runs(dataset).items()]
+        runs = []
+        for run, settings in question.runs(dataset).items():  # the paper's numbers are of its own recipes
+            known = [known for known in question.reported.get(run, ()) if known.dataset == DATASETS.get(recipe)]
+            runs.append(Run(run, settings, tuple(known)))
+        return runs
 
     def notes(rows: Sequence[Row]) -> list[str]:
         return [question.summary]

@@ -51,7 +51,7 @@ def draw_minutes(rows: Sequence[Row], path: Path) -> None:
     lines: dict[str, list[Row]] = {}
     for row in sorted((row for row in rows if row.minutes is not None), key=lambda row: row.minutes or 0):
         lines.setdefault(row.run.rpartition("-")[0], []).append(row)
-    theirs = [row for row in rows if not row.measured and row.dataset == rows[0].dataset]
+    theirs = [row for row in rows if not row.measured]
     with _plots.plot(path, 4.8) as figure:
         panels = figure.subplots(2, 1, sharex=True)
         for axes, column, title in zip(panels, ("clean", "corrupted"), ("clean", "corruption"), strict=True):
