@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -33,6 +34,49 @@ from prime_dali.training import checkpoint, train
 from prime_dali.training.trainer import Trainer
 
 cifar, one_thread, whole = training.cifar, training.one_thread, training.whole  # fixtures
+
+
+@pytest.mark.parametrize("at", ["the last step", "a validation"])
+def test_stops_without_waiting_for_a_validation(
+    cifar: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The run that continues does the validation that was left out, and then is as one that was not stopped."""
+    trainer = Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, lambda line: None)
+    step, validation = trainer.train_step, trainer.data.validation
+
+    def asked_at_the_end(*batch: torch.Tensor) -> torch.Tensor:
+        trainer._stopping.asked = trainer.step == trainer.total - 1
+        return step(*batch)
+
+    def asked_meanwhile() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        yield from validation()
+        trainer._stopping.asked = True
+        yield from validation()
+
+    if at == "a validation":
+        monkeypatch.setattr(trainer.data, "validation", asked_meanwhile)
+    else:
+        monkeypatch.setattr(trainer, "train_step", asked_at_the_end)
+    result = trainer.run()
+    assert (result.finished, result.step) == (False, 18 if at == "the last step" else 6)
+    assert len([line for line in checkpoint.read_log(tmp_path) if "accuracy" in line]) == (
+        2 if result.step == 18 else 0
+    )
+    said: list[str] = []
+    assert Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, said.append).run().finished
+    first = next(line for line in said if "correct" in line)
+    assert first.startswith(f"epoch {result.step // 6} of 3: ")
+    assert "per epoch" not in first  # there was no step in this process yet
+    untimed = [
+        [
+            {name: value for name, value in line.items() if name != "images_per_second"}
+            for line in checkpoint.read_log(folder)
+        ]
+        for folder in (tmp_path, whole)
+    ]
+    assert untimed[0] == untimed[1]
+    weights = [networks.load(folder / "last.pt").network.state_dict() for folder in (tmp_path, whole)]
+    assert all(torch.equal(one, other) for one, other in zip(*(w.values() for w in weights), strict=True))
 
 
 def test_a_run_and_what_it_leaves(whole: Path) -> None:

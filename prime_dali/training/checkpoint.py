@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .. import check_pixels
 from .._command import describe
 from .._files import naming, replacing, sync
 from .._states import Kind
@@ -27,6 +29,10 @@ _KIND = Kind(
     {"format": frozenset((FORMAT,)), "config": dict, "model": dict, "run": _RUN}, "a checkpoint of a training run",
     "restore a copy of it, or move it away to start again",
 )  # fmt: skip
+
+
+class Diverged(ValueError):
+    """The loss is not finite; the message says at which step."""
 
 
 def save(folder: Path, content: dict[str, Any]) -> None:
@@ -97,6 +103,23 @@ def written(folder: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_mtime_ns, found.st_size
+
+
+def check_losses(folder: Path, losses: Sequence[float], step: int, total: int) -> None:
+    """Check the losses of the steps up to ``step`` of ``total``.
+
+    Raises:
+        Diverged: One is NaN or infinite.
+        ValueError: The reason is that PRIME was given invalid pixels.
+    """
+    for number, loss in enumerate(losses, step - len(losses) + 1):
+        if not math.isfinite(loss):
+            check_pixels()
+            there = f"the last checkpoint in {folder} is from before that"
+            raise Diverged(
+                f"loss: expected a finite number, got {loss} at step {number} of {total}; "
+                f"{there if written(folder) else 'there is no checkpoint'}; a smaller lr may help"
+            )
 
 
 class Log:

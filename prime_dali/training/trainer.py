@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ import yaml
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from .. import _devices, check_pixels
+from .. import _devices
 from .._files import Report, held, replacing
 from .._progress import clock, facts, plural
 from ..data.sampling import step_seed
@@ -29,10 +28,7 @@ from .data import CifarData, FolderData
 from .losses import jsd_loss
 from .ranks import Ranks, SharedGradients
 from .stopping import Stopping
-
-
-class Diverged(ValueError):
-    """The loss is not finite; the message says at which step."""
+from .validation import count_correct
 
 
 @dataclass(frozen=True)
@@ -98,6 +94,7 @@ class Trainer:
         self._average = Average(self.network, config.ema_decay) if config.ema_decay else None
         self.step, self.seconds = 0, 0.0
         self.accuracy: float | None = None
+        self._validated = 0  # step of the last validation
         self._losses: list[torch.Tensor] = []  # since the last log line
         if state is not None:
             self._restore(state)
@@ -143,7 +140,7 @@ class Trainer:
         """Train to the end, or until a signal (SIGTERM, SIGUSR1, Ctrl-C: save and stop; Ctrl-C again: stop at once).
 
         Raises:
-            Diverged: The loss is NaN or infinite; the last checkpoint is kept.
+            checkpoint.Diverged: The loss is NaN or infinite; the last checkpoint is kept.
             OSError: A checkpoint or the log cannot be written.
             RuntimeError: Another run is writing in the folder.
         """
@@ -155,7 +152,11 @@ class Trainer:
         self.network.train()
         saved = started = time.monotonic()
         timed = 0  # steps since then
-        while self.step < self.total:
+        stop = 0
+        if self._validation_due():  # the run was stopped before it
+            stop = self._validate()
+            self._save()
+        while self.step < self.total and not stop:
             if self._starting:
                 self._losses.append(self.train_step(*next(batches)))
                 timed += 1
@@ -164,21 +165,17 @@ class Trainer:
                 started = time.monotonic()
             if self._bar is not None:
                 self._bar.update()
-            epoch, rest = divmod(self.step, self.steps)
-            if rest and self.step % config.log_every:
+            if self.step % self.steps and self.step % config.log_every:
                 continue
             self._write_losses(started, timed)
-            if not rest and (epoch % config.validate_every == 0 or self.step == self.total):
-                self.accuracy = self._validate()
-            late = time.monotonic() - saved > 60 * config.save_minutes
-            stop, save = self.ranks.sum(self._stopping.asked, late or self.step == self.total)
-            if stop or save:
+            stop, late = self.ranks.sum(self._stopping.asked, time.monotonic() - saved > 60 * config.save_minutes)
+            if not stop and self._validation_due():  # which may take longer than who asks to stop will wait
+                stop = self._validate()
+            if stop or late or self.step == self.total:
                 self._save()
                 saved = time.monotonic()
-            if stop:
-                break
             started, timed = time.monotonic(), 0
-        finished = self.step >= self.total
+        finished = self.step >= self.total and not self._validation_due()
         return Result(finished, self.step, self.accuracy, self.seconds, self._stopping.interrupted and not finished)
 
     def about(self) -> str:
@@ -265,44 +262,43 @@ class Trainer:
         numbers = losses.tolist()
         elapsed = time.monotonic() - started
         self.seconds += elapsed
-        first = self.step - len(numbers)
-        for i, number in enumerate(numbers):
-            if not math.isfinite(number):
-                check_pixels()  # if PRIME was given invalid pixels, that is the reason
-                there = f"the last checkpoint in {self.folder} is from before that"
-                raise Diverged(
-                    f"loss: expected a finite number, got {number} at step {first + i + 1} of {self.total}; "
-                    f"{there if checkpoint.written(self.folder) else 'there is no checkpoint'}; a smaller lr may help"
-                )
+        checkpoint.check_losses(self.folder, numbers, self.step, self.total)
         self._losses = []
         rate = self.config.batch * (timed / elapsed if timed else 1 / self._starting)
         self._line(loss=sum(numbers) / len(numbers), lr=self._lr, images_per_second=rate)
         if self._bar is not None:
             self._bar.note = f"loss {numbers[-1]:.3f}"
 
-    def _validate(self) -> float:
-        """Accuracy on the validation set, with the averaged weights if there are such, and with the first process's
-        batch-norm statistics."""
+    def _validation_due(self) -> bool:
+        epoch, rest = divmod(self.step, self.steps)
+        wanted = epoch % self.config.validate_every == 0 or self.step == self.total
+        return not rest and wanted and self._validated != self.step
+
+    def _validate(self) -> bool:
+        """Measure accuracy, of the averaged weights if there are such, with the first process's batch-norm statistics.
+
+        Returns whether the run has been asked to stop. A process that is alone ends the validation then, and does it
+        when the run is resumed; several cannot agree on a batch to end at."""
         network = self.network if self._average is None else self._average.network
         self.ranks.broadcast(network.buffers())
-        network.eval()
-        right, count = torch.zeros((), dtype=torch.int64, device=self.ranks.device), 0
-        with torch.inference_mode():
-            for images, labels in self.data.validation():
-                with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-                    right += (network(images).argmax(1) == labels).sum()
-                count += len(labels)
+
+        def stopped() -> bool:
+            return self.ranks.world == 1 and self._stopping.asked
+
+        counts = count_correct(network, self.data.validation(), self.ranks.device, self.dtype, stopped)
         self.network.train()
-        correct, images_seen = self.ranks.sum(int(right), count)
-        accuracy = correct / images_seen
-        self._line(accuracy=accuracy, correct=correct, images=images_seen)
+        if counts is None:
+            return True
+        correct, images_seen, asked = self.ranks.sum(*counts, self._stopping.asked)
+        self.accuracy, self._validated = correct / images_seen, self.step
+        self._line(accuracy=self.accuracy, correct=correct, images=images_seen)
         if self.ranks.first:
             self._tell(
-                f"epoch {self.step // self.steps} of {self.config.epochs}: {100 * accuracy:.2f} % of "
-                f"{plural(images_seen, 'validation image')} correct{'' if self._average is None else ' (EMA)'}; "
-                f"{self._epoch_seconds():.2f} s per epoch"
+                f"epoch {self.step // self.steps} of {self.config.epochs}: {100 * self.accuracy:.2f} % of "
+                f"{plural(images_seen, 'validation image')} correct{'' if self._average is None else ' (EMA)'}"
+                f"{f'; {self._epoch_seconds():.2f} s per epoch' if self.step > self._from[0] else ''}"
             )
-        return accuracy
+        return bool(asked)
 
     def _line(self, **numbers: float) -> None:
         if not self.ranks.first:
@@ -326,7 +322,8 @@ class Trainer:
         if self.ranks.device.type == "cuda":
             random["cuda"] = torch.cuda.get_rng_state(self.ranks.device)
         run = {
-            "step": self.step, "seconds": self.seconds, "accuracy": self.accuracy, "data": own, "random": random,
+            "step": self.step, "seconds": self.seconds, "accuracy": self.accuracy, "validated": self._validated,
+            "data": own, "random": random,
             "images": self.data.identity,
             "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(),
         }  # fmt: skip
@@ -365,6 +362,7 @@ class Trainer:
             if self.ranks.device.type == "cuda" and "cuda" in run["random"]:
                 torch.cuda.set_rng_state(run["random"]["cuda"], self.ranks.device)
         self.step, self.seconds, self.accuracy = run["step"], run["seconds"], run["accuracy"]
+        self._validated = run.get("validated", self.step)  # earlier versions validated before they saved
         if self.ranks.first:
             self.report(f"resuming {self.folder} after step {self.step} of {self.total}")
 
