@@ -171,7 +171,7 @@ class TrainConfig:
         if not lowest or not self.warmup < 1:
             raise ValueError(f"warmup: expected a fraction of all steps between 0 and 1, got {self.warmup}")
         if len(self.momentum) != 2 or not 0 <= self.momentum[0] <= self.momentum[1] < 1:
-            raise ValueError(f"momentum: expected 0 <= minimum <= maximum < 1, got {list(self.momentum)}")
+            raise ValueError(f"momentum: expected two numbers, 0 <= minimum <= maximum < 1, got {list(self.momentum)}")
         if self.batch % self.accumulate:
             raise ValueError(
                 f"accumulate: expected a divisor of batch, {self.batch}, so that all parts are equal, "

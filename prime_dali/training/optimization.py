@@ -104,7 +104,8 @@ def schedule(optimizer: torch.optim.Optimizer, config: TrainConfig, total: int) 
     if config.schedule == "onecycle":
         if config.warmup * total <= 1:
             raise ValueError(
-                f"warmup: expected more than one of the run's {plural(total, 'step')}, got {config.warmup}"
+                f"warmup: expected a part of the run's {plural(total, 'step')} that is more than one step, got "
+                f"{config.warmup}; train for longer, or raise it"
             )
         return OneCycleLR(
             optimizer, max_lr=[group["lr"] for group in optimizer.param_groups], total_steps=total,
