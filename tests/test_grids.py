@@ -29,7 +29,7 @@ from test_grid_tables import finished
 from prime_dali import _devices
 from prime_dali.evaluation import corrupt, evaluate
 from prime_dali.evaluation.names import CORRUPTIONS
-from prime_dali.experiments import ablation, alpha, compare, grid_file, grids, methods, sample_complexity
+from prime_dali.experiments import ablation, alpha, compare, grid_file, grid_known, grids, methods, sample_complexity
 from prime_dali.experiments.grid_file import Grid, Reported, Run
 
 cifar, grid, one_thread = gridding.cifar, gridding.grid, gridding.one_thread  # fixtures
@@ -157,6 +157,34 @@ def test_jobs_are_dealt_out_to_gpus(
     assert told == {beside}
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_stopped_grid_names_the_runs_that_began(
+    number: int, status: int, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    hears_ctrl_c: None,
+) -> None:  # fmt: skip
+    """No line of the runs that never start; one at the end says what to do."""
+    both = threading.Barrier(2)
+
+    def run(grid: Grid, one: Run, call: Any, jobs: int) -> None:
+        if both.wait(10) == 0:
+            os.kill(os.getpid(), number)
+        call("train")
+
+    def call(children: grids.Children, *_: object) -> None:
+        while not children._stopping:
+            time.sleep(0.001)
+        children.check()
+
+    monkeypatch.setattr(grids, "_execute", run)
+    monkeypatch.setattr(grids.Children, "call", call)
+    words = ["--out", tmp_path / "out", "--set", f"data={tmp_path}", "device=cpu", "--evaluate", f"cifar-c={tmp_path}"]
+    with pytest.raises(SystemExit, match=str(status)):
+        ablation.run(options(ablation, *words, "--jobs", 2))
+    said = capsys.readouterr().out.splitlines()
+    assert sorted(line.partition(": ")[2] for line in said if ": run " in line) == ["run 1 of 14", "run 2 of 14"]
+    assert said[-1] == "stopped; the same command resumes"
+
+
 def test_runs_of_other_grids_are_taken_over(tmp_path: Path, cifar: Path, capsys: pytest.CaptureFixture) -> None:
     """Those with the same settings and evaluation, whatever their names; runs of the grid's own stay."""
     words = ["--set", "data=/d", "--evaluate", "cifar-c=/c", "--seeds", 1, 2]
@@ -169,6 +197,11 @@ def test_runs_of_other_grids_are_taken_over(tmp_path: Path, cifar: Path, capsys:
     draws = grids.read_grid(compare.analysis("draws"), parsed, {})
     (own,) = [run for run in draws.runs if run.name == "image,seed=2"]
     finished(draws, own, 0.75)
+    compare.run(options(compare, "draws", "--out", out, "--list", *words, "--known", tmp_path / "methods"))
+    listed = capsys.readouterr().out
+    assert f"image,seed=1  (finished in {tmp_path / 'methods' / 'prime,seed=1'})" in listed
+    assert "image,seed=2  (finished)" in listed
+    assert listed.count("finished in") == 1
     compare.run(parsed)
     said = capsys.readouterr().out
     assert f"image,seed=1: as {tmp_path / 'methods' / 'prime,seed=1'}\n" in said
@@ -179,17 +212,17 @@ def test_runs_of_other_grids_are_taken_over(tmp_path: Path, cifar: Path, capsys:
         compare, "draws", "--out", tmp_path / "other", *words[:4], "cifar-c-bar=/b", *words[4:]
     )
     other = grids.read_grid(compare.analysis("draws"), evaluated_otherwise, {})
-    grids.take_over(other, other.runs, [tmp_path / "methods"])
+    grid_known.take_over(other, other.runs, [tmp_path / "methods"])
     assert not (tmp_path / "other").exists()
     # Neither where CIFAR's images are here and have other means, nor for a run with data of its own, such as copies.
     for name, means in (("image", [1.0, 2.0, 3.0]), ("copies", None)):
         finished(methods_grid, methods_grid.runs[2], 0.5, means=means)
         settings = {**draws.runs[0].settings, **({"data": str(cifar)} if name == "copies" else {})}
         there = replace(draws, base={**draws.base, "data": str(cifar)}, out=tmp_path / name)
-        grids.take_over(there, [replace(draws.runs[0], settings=settings)], [tmp_path / "methods"])
+        grid_known.take_over(there, [replace(draws.runs[0], settings=settings)], [tmp_path / "methods"])
         assert not (tmp_path / name).exists()
     with pytest.raises(FileNotFoundError, match=r"known: no such folder: .*nowhere"):
-        grids.take_over(draws, draws.runs, [tmp_path / "nowhere"])
+        compare.run(options(compare, "draws", "--out", out, "--list", *words, "--known", tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize(("given", "count", "expected"), [

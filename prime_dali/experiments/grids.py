@@ -17,18 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TextIO
 
-import numpy as np
 import yaml
 
 from .. import _arguments, _command, _devices
 from .._files import replacing
-from ..data.cifar import read_cifar
 from ..training import checkpoint
-from ..training.config import TrainConfig, differences
+from ..training.config import differences
 from ..training.stopping import Heard
-from . import grid_file, grid_tables
+from . import grid_file, grid_known, grid_tables
 from .grid_file import Grid, Run
 
 _EPILOG = """
@@ -102,22 +100,32 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
     grid = read_grid(analysis, options, extra or {})
     chosen = choose(grid, options.only, options.task)
     if options.list:
-        for number, one in enumerate(grid.runs):
-            if one in chosen:
-                grid.config(one)  # a setting that is none is an error here too
-                print(f"{number}  {one.name}  ({state(grid, one)})  {json.dumps(dict(one.settings))}")
+        _list(grid, chosen, options.known)
         return
     jobs = _arguments.integer("jobs", options.jobs, 1, 1024)
     grid_file.check(grid, [] if options.collect else chosen)
     if not options.collect:
         _check_finished(grid, chosen)
-    take_over(grid, chosen, options.known)
+    grid_known.take_over(grid, chosen, options.known)
     try:
-        if not options.collect:
-            execute(grid, chosen, jobs)
-    finally:
-        if options.task is None:
-            collect(analysis, grid)
+        try:
+            if not options.collect:
+                execute(grid, chosen, jobs)
+        finally:
+            if options.task is None:
+                collect(analysis, grid)
+    except SystemExit:
+        print("stopped; the same command resumes", flush=True)
+        raise
+
+
+def _list(grid: Grid, chosen: Sequence[Run], known: Sequence[Path]) -> None:
+    """Print the runs and their states; those that would be taken over are finished elsewhere."""
+    elsewhere = grid_known.find(grid, chosen, known)
+    for number, one in enumerate(grid.runs):
+        if one in chosen:
+            its = f"finished in {elsewhere[one.name]}" if one.name in elsewhere else state(grid, one)
+            print(f"{number}  {one.name}  ({its})  {json.dumps(dict(one.settings))}")
 
 
 def read_grid(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any]) -> Grid:
@@ -169,38 +177,6 @@ def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
             raise ValueError(f"out: expected a folder of the same runs, got {folder} finished with {'; '.join(differ)}")
 
 
-def take_over(grid: Grid, chosen: Sequence[Run], known: Sequence[Path]) -> None:
-    """Copy what finished runs of other grids have left, for runs with the same settings and evaluation.
-
-    Data are compared by CIFAR's means, where the folder is here; a run with data of its own is never taken over.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
-        ValueError: The file of a run there is damaged.
-    """
-    others = {}
-    for folder in known:
-        if not folder.is_dir():
-            raise FileNotFoundError(f"known: no such folder: {folder}")
-        for path in sorted(folder.glob(f"*/{grid_file.FINISHED}")):
-            if content := grid_file.finished(path.parent):
-                others[path] = content
-    for one in chosen:
-        own = grid.out / one.name / grid_file.FINISHED
-        if not others or own.exists() or "data" in one.settings:
-            continue
-        config = grid.config(one)
-        alike = [
-            path
-            for path, content in others.items()
-            if grid_file.same(content, config.plain(), grid.evaluate) and _same_images(config, content)
-        ]
-        if alike:
-            with replacing(own) as aside:
-                aside.write_bytes(alike[0].read_bytes())
-            print(f"{one.name}: as {alike[0].parent}", flush=True)
-
-
 def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
     """Train and evaluate the runs that are not finished, ``jobs`` at a time, each in processes of its own on one GPU.
 
@@ -216,16 +192,17 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
     beside = -(-jobs // max(len(gpus), 1))
 
     def work(number: int, one: Run, children: Children) -> None:
-        if state(grid, one) == "finished":
-            print(f"{one.name}: already finished", flush=True)
-            return
-        print(f"{one.name}: run {number} of {len(chosen)}", flush=True)
         gpu = places.get()
         try:
+            children.check()
+            if state(grid, one) == "finished":
+                _say(f"{one.name}: already finished")
+                return
+            _say(f"{one.name}: run {number} of {len(chosen)}")
             _execute(grid, one, functools.partial(children.call, one.name if jobs > 1 else "", gpu), beside)
         except (RuntimeError, OSError) as error:
             failed[one.name] = _command.describe(error)
-            print(f"{one.name}: {failed[one.name]}", file=sys.stderr, flush=True)
+            _say(f"{one.name}: {failed[one.name]}", sys.stderr)
         finally:
             places.put(gpu)
 
@@ -236,6 +213,11 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         others = ", the others are finished" if len(failed) < len(chosen) else ""
         raise RuntimeError(f"{len(failed)} of {len(chosen)} runs failed{others}: {reasons}")
+
+
+def _say(line: str, to: TextIO | None = None) -> None:
+    """Print a line in one piece: print writes its end apart, and a line of another thread may come between."""
+    print(f"{line}\n", end="", file=to, flush=True)
 
 
 def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None:
@@ -250,7 +232,7 @@ def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None
     assert trained is not None  # the evaluation read it
     content = {
         "settings": grid.lasting(one), "evaluate": grid_file.evaluated(grid.evaluate),
-        "means": _means(grid.config(one)), "seconds": trained["run"]["seconds"],
+        "means": grid_known.means(grid.config(one)), "seconds": trained["run"]["seconds"],
         "steps": trained["run"]["step"], "jobs": jobs, "first_step_counts": False,
         "results": _portable(json.loads((folder / "evaluation" / "results.json").read_text())),
     }  # fmt: skip
@@ -268,26 +250,6 @@ def _portable(results: dict[str, Any]) -> dict[str, Any]:
         if content.get("manifest"):
             content["manifest"]["source"].pop("path", None)
     return results
-
-
-def _means(config: TrainConfig) -> list[float] | None:
-    """Means of CIFAR's training images per channel, of 255; they tell the published images from others."""
-    return _means_of(config.data, config.cifar_classes) if config.is_cifar else None
-
-
-@functools.cache
-def _means_of(data: str, classes: int) -> list[float]:
-    images = read_cifar(data, classes, train=True).images
-    return [float(mean) for mean in images.reshape(-1, 3).mean(0, np.float64)]
-
-
-def _same_images(config: TrainConfig, content: Mapping[str, Any]) -> bool:
-    """Whether a finished run had images with the means of this one's, as far as both are known."""
-    known = content.get("means")
-    if known is None or not Path(config.data).exists():
-        return True
-    own = _means(config)
-    return own is None or bool(np.allclose(own, known, rtol=0, atol=1e-6))
 
 
 class Children(Heard):
@@ -309,6 +271,11 @@ class Children(Heard):
         for process in list(self._processes):
             process.send_signal(number)
 
+    def check(self) -> None:
+        """SystemExit, with status 75, or 130 for Ctrl-C, once a signal has stopped this process: nothing begins."""
+        if self._stopping:
+            raise SystemExit(self._status)
+
     def call(self, name: str, gpu: str, *arguments: str) -> None:
         """``prime-dali`` with these arguments, in a process of its own, whose memory and faults are its own.
 
@@ -321,8 +288,7 @@ class Children(Heard):
             RuntimeError: It failed; the message has its last line on stderr.
             SystemExit: With status 75: a signal stopped it, or this process; 130: Ctrl-C did.
         """
-        if self._stopping:
-            raise SystemExit(self._status)
+        self.check()
         command = [sys.executable, "-m", __package__.partition(".")[0], *arguments]
         said, status = self._follow(name, gpu, command)
         if status == _command.STOPPED or (status and self._stopping):
@@ -347,7 +313,7 @@ class Children(Heard):
         try:
             if name:
                 for line in output:
-                    print(f"{name}: {line.decode(errors='replace').rstrip()}", flush=True)
+                    _say(f"{name}: {line.decode(errors='replace').rstrip()}")
                     said = (said + line)[-2000:]
             else:
                 while chunk := os.read(output.fileno(), 4096):
