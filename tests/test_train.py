@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
-import forking
 import pytest
 import torch
-import torch.distributed.run
 from conftest import needs_gpu
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
@@ -251,18 +251,16 @@ def test_draws_per_batch_and_alpha_by_epoch(cifar: Path, tmp_path: Path) -> None
 @pytest.mark.timeout(200)
 def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     """torchrun: one log, the same validation result as one process has of the same checkpoint."""
-    said, out = tmp_path / "said", tmp_path / "out"
-    words = settings(cifar, out, "--method", "prime", "--epochs", "1", "--accumulate", "2", "--mixup", "0.5")
-    program = ["--nproc-per-node=2", "--standalone", "-m", "prime_dali", "train", *words]
-    process = forking.start(said, torch.distributed.run.main, program)
-    process.join()
-    assert process.exitcode == 0, said.read_text()[-2000:]
-    log = checkpoint.read_log(out)
+    program = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "prime_dali"]
+    words = settings(cifar, tmp_path, "--method", "prime", "--epochs", "1", "--accumulate", "2", "--mixup", "0.5")
+    done = subprocess.run([sys.executable, *program, "train", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    log = checkpoint.read_log(tmp_path)
     assert [line["step"] for line in log if "loss" in line] == [2, 4, 6]
     [seen] = [line for line in log if "accuracy" in line]
     assert seen["images"] == TEST
     alone = Trainer(train.read(words), ALONE, lambda line: None)
-    alone._log = checkpoint.Log(out, alone.step)
+    alone._log = checkpoint.Log(tmp_path, alone.step)
     assert alone._validate() == seen["accuracy"]
 
 
