@@ -59,10 +59,10 @@ format: $(VENV)/installed
 	$(BIN)/clang-format -i $(SOURCES)
 
 # The lines that no test runs, of Python and of the C++ core, whose instrumented libraries are in build/ with a copy of the
-# package. No workers of pytest-xdist, which end without writing what gcc counted, but a process for four files: the first
-# two have the CUDA sources compiled for the CPU, once. Tests of torch.compile are left out: they take long under a tracer,
-# which does not see compiled code. So are those that compare most pixels with the reference: the others run the same
-# lines of the core.
+# package, for one instruction set: another has the same lines. No workers of pytest-xdist, which end without writing what
+# gcc counted, but a process for four files: the first two have the CUDA sources compiled for the CPU, once. Tests of
+# torch.compile are left out: they take long under a tracer, which does not see compiled code. So are those that compare
+# most pixels with the reference: the others run the same lines of the core.
 coverage: $(INSTRUMENTED)/built
 	find build/coverage -name '*.gcda' -delete
 	$(BIN)/coverage erase
@@ -73,8 +73,8 @@ coverage: $(INSTRUMENTED)/built
 	$(BIN)/gcovr --txt --merge-lines --filter csrc/ build/coverage
 
 $(INSTRUMENTED)/built: $(VENV)/installed $(shell find prime_dali -name '*.py')
-	CXX="$(CXX) --coverage -fprofile-update=atomic" PRIME_DALI_CUDA=0 $(BIN)/python setup.py --quiet build \
-		--build-base build/coverage --build-lib $(INSTRUMENTED)
+	CXX="$(CXX) --coverage -fprofile-update=atomic" PRIME_DALI_CUDA=0 PRIME_DALI_MARCH=native $(BIN)/python \
+		setup.py --quiet build --build-base build/coverage --build-lib $(INSTRUMENTED)
 	touch $@
 
 # Needs a GPU: the kernels of one augmented batch, by time.

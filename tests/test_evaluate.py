@@ -220,7 +220,7 @@ def test_evaluate_on_imagenet(
     for place in (1, 2):
         save_picture(tmp_path / "r" / WNIDS[place] / "a.png", 60, (120, 110))  # class 3 is nearest, of these two 2
     arguments = ["evaluate", str(checkpoint), "--clean", str(tmp_path / "r"), "--imagenet-r", str(tmp_path / "r"),
-                 "--imagenet-c", str(imagenet_c), "--device", "cpu", "--workers", "0"]  # fmt: skip
+                 "--imagenet-c", str(imagenet_c), "--device", "cpu", "--workers", "1"]  # fmt: skip
     assert cli.main(arguments) == 1
     absent = f"2 of 4 classes ({WNIDS[0]}, {WNIDS[3]})"
     message = f"{tmp_path}/r: expected all of clean for a mean, missing: {absent}; --partial"

@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -70,19 +67,16 @@ def test_runs_that_are_killed_and_fail(
     """A run is killed with its grid, and another cannot start: the same command finishes the first, reports the second."""
     out = tmp_path / "out"
     words = arguments(cifar, corrupted, out, "--grid", grid)
-    program = "import argparse; from prime_dali.experiments import ablation; p = argparse.ArgumentParser(); "
-    program += "ablation.add_arguments(p); ablation.run(p.parse_args())"
     (out / "primitives=color").mkdir(parents=True)
     (out / "primitives=color" / "last.pt").write_bytes(b"no checkpoint")
-    process = subprocess.Popen([sys.executable, "-c", program, *map(str, words)])
+    process = forking.command(tmp_path / "said", "analyze", "ablation", *map(str, words))
     log = out / "primitives=none" / "log.jsonl"
     while not log.exists() or not log.read_text():
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    said = capfd.readouterr()
-    assert "primitives=none: run 1 of 2" in said.out
+    process.kill()
+    process.join()
+    assert "primitives=none: run 1 of 2" in (tmp_path / "said").read_text()
     # A run that outlived its grid would train on beside its own continuation.
     before = log.read_text()
     time.sleep(0.5)
