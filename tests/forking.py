@@ -14,7 +14,7 @@ import torch
 _CONTEXT = multiprocessing.get_context("forkserver")
 # DALI may start CUDA where there is a GPU, and CUDA does not outlive a fork.
 _DALI = () if torch.cuda.is_available() else ("prime_dali.dali",)
-_CONTEXT.set_forkserver_preload(["cv2", "prime_dali.evaluation.corrupt", "prime_dali.training.train", *_DALI])
+_CONTEXT.set_forkserver_preload(["cv2", "prime_dali.evaluation.corrupt", "prime_dali.training.trainer", *_DALI])
 
 
 def start(said: Path, function: Callable[..., Any], *arguments: Any) -> BaseProcess:

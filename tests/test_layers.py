@@ -95,8 +95,10 @@ def test_there_is_no_circle_between_modules() -> None:
     graphlib.TopologicalSorter(EDGES).prepare()  # CycleError names the modules
 
 
-def test_the_library_imports_no_heavy_package() -> None:
-    code = f"import sys, prime_dali; print(*sorted({HEAVY!r} & set(sys.modules)))"
+@pytest.mark.parametrize("what", ["prime_dali", "prime_dali.training.train"])
+def test_imports_no_heavy_package(what: str) -> None:
+    """The library, and what reads the options of training: a mistake in them is said at once."""
+    code = f"import sys, {what}; print(*sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 

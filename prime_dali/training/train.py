@@ -16,8 +16,6 @@ import yaml
 from .. import _arguments, _command, _progress
 from .._progress import plural
 from .config import METHODS, RECIPES, TrainConfig, defaults
-from .ranks import Ranks
-from .trainer import Trainer
 
 _EPILOG = """
 Settings of the recipe are overridden by those of --config FILE (YAML, names with underscores; "config: OTHER.yaml" in
@@ -183,6 +181,9 @@ def main(argv: list[str]) -> None:
         TypeError, ValueError, OSError, RuntimeError, ImportError: As :class:`Trainer`.
     """
     config = read(argv)
+    from .ranks import Ranks  # after the words have been checked, for torch and torchvision take seconds
+    from .trainer import Trainer
+
     ranks = Ranks.start(config.device, decodes=not config.is_cifar)
     trainer = Trainer(config, ranks, lambda line: print(line, flush=True), _progress.Progress)
     if ranks.first:
