@@ -33,6 +33,7 @@ def sample(
     """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, like ``index``."""
     height, width = _arguments.image_size("size", size)
     index, xp = as_array("index", index)
+    index = index.reshape(1) if index.ndim == 0 else index
     if index.dtype != np.int64 or index.ndim != 1:
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
     index = xp.ascontiguousarray(index)

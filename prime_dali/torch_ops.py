@@ -154,6 +154,7 @@ def sample(
     """:func:`prime_dali.sample` for torch."""
     height, width = _arguments.image_size("size", size)
     _check_tensor("index", index)
+    index = index.reshape(1) if index.dim() == 0 else index
     if index.dtype != torch.int64 or index.dim() != 1:
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
     if isinstance(epoch, torch.Tensor):
