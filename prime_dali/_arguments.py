@@ -13,6 +13,7 @@ from ._progress import plural
 
 MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
 PIXEL_TOLERANCE = 1 / 512  # floats this far outside [0, 1] count as rounding; kPixelTolerance in csrc/core/image.h
+CONVERT = "convert pixels to uint8 in 0..255, or to float32 in [0, 1]"
 MAX_VIEWS = 16
 MAX_CHANNELS = 16
 CLEAN = "clean"

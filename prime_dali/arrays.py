@@ -224,4 +224,5 @@ def check_dtype(argument: str, dtype: Any) -> None:
     """TypeError unless the kernels can read elements of this dtype."""
     if dtype.name not in _DTYPES or dtype.byteorder == ">":
         expected = f"{', '.join(_DTYPES)} in native byte order"
-        raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name})")
+        convert = "" if argument == "out_dtype" else f"; {_arguments.CONVERT}"
+        raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name}){convert}")

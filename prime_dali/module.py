@@ -23,7 +23,7 @@ class PRIME(Epochs):
             2: the clean image and one.
         mean, std: One number per channel of the images, on the [0, 1] scale: the output is ``(y - mean) / std``. Both
             or neither.
-        out_dtype: dtype of the output; None: that of the images, or float32 if integers are normalized.
+        out_dtype: dtype of the output, or its name; None: that of the images, or float32 if integers are normalized.
 
     The buffer ``counter`` numbers images without an index: 0, 1, 2, ... over the module's lifetime, divided among the
     ranks of ``torch.distributed`` if it is initialized. The epoch is set by :meth:`set_epoch`, or passed to
@@ -59,16 +59,14 @@ class PRIME(Epochs):
         views: int = 1,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
-        out_dtype: torch.dtype | None = None,
+        out_dtype: torch.dtype | str | None = None,
     ) -> None:
         super().__init__()
         self.config = as_config(config)
         self.seed = _arguments.seed(seed)
         self.views = _arguments.training_views(views)
         self.mean, self.std = _arguments.channels(mean, std, None)
-        if out_dtype is not None:
-            torch_ops.check_dtype("out_dtype", out_dtype)
-        self.out_dtype = out_dtype
+        self.out_dtype = None if out_dtype is None else torch_ops.image_dtype("out_dtype", out_dtype)
         self.register_buffer("counter", torch.zeros((), dtype=torch.int64))
         self._made_after = _counting.forks()
 

@@ -117,7 +117,7 @@ CASES = {
     # apply
     "images type": (lambda: apply(images().numpy()), TypeError, "images: expected a torch.Tensor, got ndarray"),
     "images dtype": (lambda: apply(images().double()), TypeError, "images: expected uint8, uint16, float16, bfloat16 or float32, got torch.float64"),
-    "images int64": (lambda: apply(images().long()), TypeError, "images: expected uint8, uint16, float16, bfloat16 or float32, got torch.int64"),
+    "images int64": (lambda: apply(images().long()), TypeError, "images: expected uint8, uint16, float16, bfloat16 or float32, got torch.int64; convert pixels to uint8 in 0..255, or to float32 in [0, 1]"),
     "one channel": (lambda: apply(images()[:, :1]), ValueError, "plan: drawn for images of 3 channels, got 1; sample it with channels=1"),
     "17 channels": (lambda: apply(torch.rand(2, 17, 16, 20)), ValueError, "images: expected [N, C, H, W] or [C, H, W] (or clips [N, T, C, H, W]) of 1 to 16 channels, got [2, 17, 16, 20]"),
     "channels last axis": (lambda: apply(images().permute(0, 2, 3, 1)), ValueError, "images: expected [N, C, H, W] or [C, H, W] (or clips [N, T, C, H, W]) of 1 to 16 channels, got [2, 16, 20, 3], which looks like NHWC: use .permute(0, 3, 1, 2)"),
@@ -157,6 +157,7 @@ CASES = {
     "array plan changed": (lambda: array_apply(drawn=changed(rows=np.zeros((2, 44), np.int8))), TypeError, "rows: expected int32 [1 * batch, 44], got int8 [2, 44]"),
     "reference plan changed": (lambda: reference.apply(images(), changed(max_cut=5000)), ValueError, "max_cut: expected 0 to 4094, got 5000"),
     "out_dtype": (lambda: apply(out_dtype=torch.float64), TypeError, "out_dtype: expected uint8, uint16, float16, bfloat16 or float32, got torch.float64"),
+    "out_dtype name": (lambda: PRIME("cifar", out_dtype="float64"), TypeError, "out_dtype: expected uint8, uint16, float16, bfloat16 or float32, got 'float64'"),
     "uint8 normalized": (lambda: apply(out_dtype=torch.uint8, mean=(0,) * 3, std=(1,) * 3), ValueError, "out_dtype: expected a floating dtype"),
     "mean alone": (lambda: apply(mean=(0.5, 0.5, 0.5)), ValueError, "std: expected three numbers because mean is given, got None"),
     "std alone": (lambda: apply(std=(0.5, 0.5, 0.5)), ValueError, "mean: expected three numbers because std is given, got None"),

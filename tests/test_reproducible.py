@@ -122,6 +122,9 @@ def test_single_images() -> None:
     assert torch.equal(prime_dali.apply(image, plan), batch[0])
     for index in (torch.tensor(3), np.array(3)):
         assert prime_dali.sample("cifar", index, size=SIZE, seed=6).numpy() == plan.numpy()
+    half = PRIME("cifar", seed=6, out_dtype="float16")(image, 3)
+    assert torch.equal(half, prime_dali.apply(image, plan, out_dtype=torch.float16))
+    assert torch.equal(half, prime_dali.apply(image, plan, out_dtype="float16"))
     assert PRIME("cifar", views=3)(image).shape == (3, 3, *SIZE)
 
 
