@@ -51,8 +51,8 @@ def sample(
 
     Args:
         config: The distributions, or the name of a preset.
-        index: int64 ``[N]``, each image's index in the data set: torch (CPU or CUDA), NumPy or CuPy. The plan is on
-            the device of the index.
+        index: int64 ``[N]``, each image's index in the data set, or ``[]``, that of a single one: torch (CPU or CUDA),
+            NumPy or CuPy. The plan is on the device of the index.
         size: ``(height, width)`` of the images, 8 to 4096 pixels: any pair of ints, or an int for squares.
         seed: The run's seed, an int of 64 bits.
         epoch: An int from 0 to 4294967295, or int64 ``[]`` or ``[N]`` like ``index`` (so that a captured CUDA graph can

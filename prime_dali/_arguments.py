@@ -13,6 +13,7 @@ from ._progress import plural
 
 MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
 PIXEL_TOLERANCE = 1 / 512  # floats this far outside [0, 1] count as rounding; kPixelTolerance in csrc/core/image.h
+CONVERT = "convert pixels to uint8 in 0..255, or to float32 in [0, 1]"
 MAX_VIEWS = 16
 MAX_CHANNELS = 16
 CLEAN = "clean"
@@ -251,7 +252,8 @@ def channels(
     mean: Sequence[float] | None, std: Sequence[float] | None, count: int | None = 3
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
     """``(mean, std)`` as Python floats, one for each of ``count`` channels (None: of images that are not known yet), or
-    ``(None, None)``; TypeError or ValueError if only one is given, or if one, or 1 / std, is not finite in float32."""
+    ``(None, None)``; TypeError or ValueError if only one is given, if a mean is above 1, the largest pixel, or if a
+    number, or 1 / std, is not finite in float32."""
     if mean is None and std is None:
         return None, None
     for argument, value, other in (("mean", mean, "std"), ("std", std, "mean")):
@@ -260,8 +262,13 @@ def channels(
     means, stds = per_channel("mean", mean, count), per_channel("std", std, count, positive=True)
     if len(means) != len(stds):
         raise ValueError(f"mean, std: expected as many numbers each, got {len(means)} and {len(stds)}")
-    if max(abs(m) for m in means) > _MOST:
-        raise ValueError(f"mean: expected numbers up to {_MOST:.2g} (float32), got {mean!r}")
+    if max(means) > 1:
+        raise ValueError(
+            f"mean: expected numbers up to 1, on the [0, 1] scale, got {mean!r}; divide mean and std of the 0 to 255 "
+            "scale by 255"
+        )
+    if min(means) < -_MOST:
+        raise ValueError(f"mean: expected numbers from {-_MOST:.2g} on (float32), got {mean!r}")
     if min(stds) < 1 / _MOST or max(stds) > _MOST:
         held = f"numbers from {1 / _MOST:.2g} to {_MOST:.2g} (float32)"
         raise ValueError(f"std: expected {held}, got {std!r}")

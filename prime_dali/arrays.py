@@ -33,6 +33,7 @@ def sample(
     """:func:`prime_dali.sample` for arrays: the plan is NumPy or CuPy, like ``index``."""
     height, width = _arguments.image_size("size", size)
     index, xp = as_array("index", index)
+    index = index.reshape(1) if index.ndim == 0 else index
     if index.dtype != np.int64 or index.ndim != 1:
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
     index = xp.ascontiguousarray(index)
@@ -223,4 +224,5 @@ def check_dtype(argument: str, dtype: Any) -> None:
     """TypeError unless the kernels can read elements of this dtype."""
     if dtype.name not in _DTYPES or dtype.byteorder == ">":
         expected = f"{', '.join(_DTYPES)} in native byte order"
-        raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name})")
+        convert = "" if argument == "out_dtype" else f"; {_arguments.CONVERT}"
+        raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name}){convert}")

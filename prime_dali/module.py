@@ -23,7 +23,7 @@ class PRIME(Epochs):
             2: the clean image and one.
         mean, std: One number per channel of the images, on the [0, 1] scale: the output is ``(y - mean) / std``. Both
             or neither.
-        out_dtype: dtype of the output; None: that of the images, or float32 if integers are normalized.
+        out_dtype: dtype of the output, or its name; None: that of the images, or float32 if integers are normalized.
 
     The buffer ``counter`` numbers images without an index: 0, 1, 2, ... over the module's lifetime, divided among the
     ranks of ``torch.distributed`` if it is initialized. The epoch is set by :meth:`set_epoch`, or passed to
@@ -45,6 +45,8 @@ class PRIME(Epochs):
         (torch.Size([4, 3, 32, 32]), torch.float32)
         >>> torch.equal(out[2:], augment(images[2:], index=torch.arange(2, 4), epoch=0))
         True
+        >>> torch.equal(out[3], augment(images[3], index=3, epoch=0))  # as in Dataset.__getitem__
+        True
     """
 
     counter: torch.Tensor
@@ -57,23 +59,21 @@ class PRIME(Epochs):
         views: int = 1,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
-        out_dtype: torch.dtype | None = None,
+        out_dtype: torch.dtype | str | None = None,
     ) -> None:
         super().__init__()
         self.config = as_config(config)
         self.seed = _arguments.seed(seed)
         self.views = _arguments.training_views(views)
         self.mean, self.std = _arguments.channels(mean, std, None)
-        if out_dtype is not None:
-            torch_ops.check_dtype("out_dtype", out_dtype)
-        self.out_dtype = out_dtype
+        self.out_dtype = None if out_dtype is None else torch_ops.image_dtype("out_dtype", out_dtype)
         self.register_buffer("counter", torch.zeros((), dtype=torch.int64))
         self._made_after = _counting.forks()
 
     def forward(
         self,
         images: torch.Tensor,
-        index: torch.Tensor | None = None,
+        index: torch.Tensor | int | None = None,
         epoch: Any = None,
         *,
         flip: torch.Tensor | None = None,
@@ -85,7 +85,8 @@ class PRIME(Epochs):
                 all frames of a clip. dtypes and ranges as for :func:`prime_dali.apply`.
             index: int64 ``[N]``, each image's (or clip's) index in the data set, on the images' device. With it, the
                 result depends only on seed, index and epoch (or on the whole batch, if it shares draws:
-                ``PrimeConfig.draws``). None: the module counts, if counting is correct.
+                ``PrimeConfig.draws``). Of a single image also an int or int64 ``[]``. None: the module counts, if
+                counting is correct.
             epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 
@@ -105,14 +106,8 @@ class PRIME(Epochs):
                     "in DataParallel, whose replicas would all count from the same number; give index="
                 )
             index = _counting.next_numbers(self.counter, batch, self._made_after)
-        elif not isinstance(index, torch.Tensor):
-            raise TypeError(f"index: expected an int64 torch.Tensor, got {type(index).__name__}")
-        elif index.dim() == 1 and index.shape[0] != batch.shape[0]:
-            raise ValueError(
-                f"index: expected one number for each of {plural(batch.shape[0], 'image')}, got {index.shape[0]}"
-            )
-        elif index.device != images.device:
-            raise ValueError(f"index: expected on {images.device} like images, got {index.device}")
+        else:
+            index = _numbers(index, batch)
         plan = torch_ops.sample(
             self.config,
             index,
@@ -134,3 +129,21 @@ class PRIME(Epochs):
     def extra_repr(self) -> str:
         """The settings, for ``print(module)``."""
         return f"{self.config}, seed={self.seed}, views={self.views}, mean={self.mean}, std={self.std}"
+
+
+def _numbers(index: Any, batch: torch.Tensor) -> torch.Tensor:
+    """The argument ``index`` of a batch as a tensor, ``[N]`` if it is a number; its dtype is checked later."""
+    if not isinstance(index, torch.Tensor):
+        if batch.shape[0] != 1:
+            raise TypeError(f"index: expected an int64 torch.Tensor, got {type(index).__name__}")
+        number = _arguments.integer("index", index, -(2**63), 2**63 - 1)
+        return torch.full((1,), number, dtype=torch.int64, device=batch.device)
+    if index.device != batch.device:
+        raise ValueError(f"index: expected on {batch.device} like images, got {index.device}")
+    if index.dim() == 0:
+        index = index.reshape(1)
+    if index.dim() == 1 and index.shape[0] != batch.shape[0]:
+        raise ValueError(
+            f"index: expected one number for each of {plural(batch.shape[0], 'image')}, got {index.shape[0]}"
+        )
+    return index

@@ -16,6 +16,7 @@ from .plan import Plan, row_words
 _FOLDER = Path(__file__).parent
 INTEGERS = (torch.uint8, torch.uint16)
 DTYPES = (*INTEGERS, torch.float16, torch.bfloat16, torch.float32)
+_NAMED = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
 
 
 def _load() -> bool:
@@ -154,6 +155,7 @@ def sample(
     """:func:`prime_dali.sample` for torch."""
     height, width = _arguments.image_size("size", size)
     _check_tensor("index", index)
+    index = index.reshape(1) if index.dim() == 0 else index
     if index.dtype != torch.int64 or index.dim() != 1:
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
     if isinstance(epoch, torch.Tensor):
@@ -183,7 +185,7 @@ def apply(
     images: torch.Tensor,
     plan: Plan,
     *,
-    out_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | str | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     channels_last: bool | None = None,
@@ -198,8 +200,8 @@ def apply(
             1/512 outside are clamped.
         plan: From :func:`prime_dali.sample`, on the same device, for N images (or clips) of so many channels and this
             size.
-        out_dtype: One of the input dtypes. None: the dtype of ``images``, or float32 if integers are normalized. uint8
-            and uint16 are rounded to nearest.
+        out_dtype: One of the input dtypes, or its name. None: the dtype of ``images``, or float32 if integers are
+            normalized. uint8 and uint16 are rounded to nearest.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
         channels_last: Memory format of the output. None: that of ``images``.
         flip: bool ``[N]`` on the same device: True mirrors all outputs of the image (or clip) left to right.
@@ -239,7 +241,7 @@ def apply_batch(
     size: tuple[int, int],
     plan: Plan,
     *,
-    out_dtype: torch.dtype | None,
+    out_dtype: torch.dtype | str | None,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
     channels_last: bool | None,
@@ -295,7 +297,7 @@ def as_batch(images: Any, method: str = "PRIME") -> tuple[torch.Tensor, tuple[in
     if not isinstance(images, torch.Tensor):
         raise TypeError(f"images: expected a torch.Tensor, got {type(images).__name__}")
     _check_tensor("images", images)
-    check_dtype("images", images.dtype)
+    image_dtype("images", images.dtype)
     batch = images.unsqueeze(0) if images.dim() == 3 else images
     shape = tuple(images.shape)
     # A width that no image has, behind two sides that one may have, is a number of channels.
@@ -315,15 +317,19 @@ def check_pixels(device: int) -> None:
         torch.ops.prime_dali.check_pixels(device)
 
 
-def check_dtype(argument: str, dtype: Any) -> None:
-    """TypeError unless ``dtype`` is supported for images."""
-    if dtype not in DTYPES:
-        raise TypeError(f"{argument}: expected uint8, uint16, float16, bfloat16 or float32, got {dtype}")
+def image_dtype(argument: str, dtype: Any) -> torch.dtype:
+    """``dtype``, a dtype or its name, as a dtype; TypeError unless it is supported for images."""
+    found = _NAMED.get(dtype) if isinstance(dtype, str) else dtype
+    if found not in DTYPES:
+        convert = f"; {_arguments.CONVERT}" if argument == "images" else ""
+        got = repr(dtype) if isinstance(dtype, str) else dtype
+        raise TypeError(f"{argument}: expected uint8, uint16, float16, bfloat16 or float32, got {got}{convert}")
+    return found
 
 
 def output_format(
     dtype: torch.dtype,
-    out_dtype: torch.dtype | None,
+    out_dtype: torch.dtype | str | None,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
     channels: int,
@@ -332,7 +338,7 @@ def output_format(
     means, scales = _arguments.normalization(mean, std, channels)
     if out_dtype is None:
         out_dtype = torch.float32 if means and dtype in INTEGERS else dtype
-    check_dtype("out_dtype", out_dtype)
+    out_dtype = image_dtype("out_dtype", out_dtype)
     if means and out_dtype in INTEGERS:
         raise ValueError(f"out_dtype: expected a floating dtype for normalized images, got {out_dtype}")
     return out_dtype, means, scales

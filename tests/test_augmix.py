@@ -323,6 +323,7 @@ def test_bad_settings(arguments: dict[str, Any], error: type[Exception], message
     ({"images": IMAGES + 2}, ValueError, r"images: expected finite values in \[0, 1\] .*, got 1536 outside, 2;"),
     ({"images": IMAGES.clone().requires_grad_()}, ValueError, "images: expected no gradient"),
     ({"index": None}, TypeError, "index: expected a torch.Tensor, got NoneType"),
+    ({"index": torch.tensor(3)}, TypeError, r"index: expected int64 \[2\], got torch.int64 \[\]"),
     ({"index": INDEX.int()}, TypeError, r"index: expected int64 \[N\], got torch.int32 \[2\]"),
     ({"index": INDEX[:1]}, ValueError, "index: expected one number for each of 2 images, got 1"),
     ({"index": INDEX.to("meta")}, ValueError, "index: expected on cpu like images, got meta"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 
 import pipelining
-from pipelining import COUNT, assert_same, reader, train
+from nvidia.dali import types
+from pipelining import COUNT, assert_same, reader, train, validate
 
+from prime_dali import PrimeConfig
 from prime_dali.dali import Loader, Source
 from prime_dali.data.folders import image_folder
 
@@ -91,7 +94,7 @@ def test_a_state_with_the_checkpoint_of_a_source(folder: Path) -> None:
     ({"batches": "3"}, r"state: not a state_dict\(\) of a Loader \(batches: expected an int, got str"),
     ({"batches": -1}, "state: batches: expected 0 to"),
     ({"settings": []}, "settings: expected a mapping, got list"),
-    ({"settings": {}}, "state: expected one with views 1, got None"),
+    ({"settings": {}}, "settings.views: expected an int, got none"),
     ({"replaced": [[0, COUNT]]}, rf"state: replaced: expected indices of {COUNT} files, .* got \[0, {COUNT}\]"),
     ({"replaced": [[0, 1], [1, 2]]}, r"each with that of a file that is not broken, got \[0, 1\]"),
     ({"replaced": [["a", 1]]}, r"replaced\[0\]\[0\]: expected an int, got str"),
@@ -105,6 +108,49 @@ def test_a_state_that_is_damaged_changes_nothing(change: dict, message: str, fol
         loader.load_state_dict({**before, **change})
     assert loader.state_dict() == before
     assert loader.pipeline is pipeline
+
+
+@pytest.mark.parametrize(("other", "message"), [
+    ({"config": "imagenet"}, "prime.spatial_cut_max 100, got 500; prime.color_variance_max 0.01, got 0.05; "
+                             "prime.color_cut_max 10, got 500; prime.color_band None, got 20"),
+    ({"config": None}, "prime a PrimeConfig, got None"),
+    ({"config": PrimeConfig(alpha=0.5), "size": (16, 16), "flip": 0}, "prime.alpha 1.0, got 0.5; .*"
+     r"crop.size \[16, 24\], got \[16, 16\]; crop.flip 0.5, got 0.0$"),
+    ({"mean": None, "std": None, "dtype": types.UINT8, "layout": "HWC", "views": 3}, r"views 1, got 3; "
+     r"output.mean \[0.485, .*\], got None; output.std .*; output.dtype 'FLOAT', got 'UINT8'; output.layout 'CHW', got "),
+    ({"batch_size": 3}, "batch_size 4, got 3$"),
+])  # fmt: skip
+def test_a_state_of_other_arguments_names_all_of_them(other: dict, message: str, folder: Path) -> None:
+    loader, state = train(folder), train(folder, **other).state_dict()
+    with pytest.raises(ValueError, match=f"^state: expected one with {message}"):
+        loader.load_state_dict(state)
+    order = "batch_size" in other or "views" in other
+    with pytest.raises(ValueError, match=r"views 1|batch_size 4") if order else nullcontext():
+        loader.load_state_dict(state, strict=False)
+
+
+def test_a_state_of_another_data_set_or_pipeline(folder: Path) -> None:
+    files, labels, _ = image_folder(folder)
+    with pytest.raises(ValueError, match=rf"^state: expected one with number of images {COUNT}, got 8$"):
+        train(folder).load_state_dict(train(None, files=files[:8], labels=labels[:8]).state_dict())
+    with pytest.raises(ValueError, match=r"shuffle False, got True; .*crop\.resize 256, got None"):
+        validate(folder).load_state_dict(train(folder).state_dict())
+
+
+def test_a_state_of_an_earlier_version(folder: Path) -> None:
+    """It has neither PRIME, crop and output nor, of a source, the batch size."""
+    loader, source = train(folder), Source(reader(folder, True), num_images=COUNT)
+    next(iter(loader))
+    state = loader.state_dict()
+    old = {k: v for k, v in state["settings"].items() if k not in ("prime", "crop", "output")}
+    restored = train(folder, mode="cupy")
+    restored.load_state_dict({**state, "settings": old})
+    assert_same(list(restored), list(loader))
+    of_source = train(source)
+    old = {k: v for k, v in of_source.state_dict()["settings"].items() if k in ("views", "batches an epoch")}
+    of_source.load_state_dict({**of_source.state_dict(), "settings": old})
+    with pytest.raises(ValueError, match=r"^state: expected one with batches an epoch 2, got 5$"):
+        of_source.load_state_dict({**of_source.state_dict(), "settings": {**old, "batches an epoch": 5}})
 
 
 def test_an_epoch_left_early_goes_on(folder: Path) -> None:

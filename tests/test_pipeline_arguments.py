@@ -175,7 +175,7 @@ def test_bad_arguments_of_the_loader(folder: Path) -> None:
         loader.load_state_dict({"model": 1})
     for name, other in (("seed", {"seed": 6}), ("batch_size", {"batch_size": 3}), ("views", {"views": 3}),
                         ("num_shards", {"shard_id": 0, "num_shards": 2})):  # fmt: skip
-        with pytest.raises(ValueError, match=f"state: expected one with .*{name}|state: expected one with batches"):
+        with pytest.raises(ValueError, match=f"state: expected one with {name} "):
             loader.load_state_dict(train(folder, **other).state_dict())
 
 

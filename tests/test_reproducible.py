@@ -116,9 +116,15 @@ def test_single_images() -> None:
     image = make_images(1, *SIZE)[0]
     module = PRIME("cifar", seed=6)
     batch = module(image[None], torch.tensor([3]))
-    assert torch.equal(module(image, torch.tensor([3])), batch[0])
+    for index in (torch.tensor([3]), torch.tensor(3), 3, np.int64(3)):
+        assert torch.equal(module(image, index), batch[0])
     plan = prime_dali.sample("cifar", torch.tensor([3]), size=SIZE, seed=6)
     assert torch.equal(prime_dali.apply(image, plan), batch[0])
+    for index in (torch.tensor(3), np.array(3)):
+        assert prime_dali.sample("cifar", index, size=SIZE, seed=6).numpy() == plan.numpy()
+    half = PRIME("cifar", seed=6, out_dtype="float16")(image, 3)
+    assert torch.equal(half, prime_dali.apply(image, plan, out_dtype=torch.float16))
+    assert torch.equal(half, prime_dali.apply(image, plan, out_dtype="float16"))
     assert PRIME("cifar", views=3)(image).shape == (3, 3, *SIZE)
 
 
@@ -133,7 +139,7 @@ def test_data_loader_workers_give_the_same_images() -> None:
             return 8
 
         def __getitem__(self, i: int) -> torch.Tensor:
-            return module(images[i], torch.tensor([i]))
+            return module(images[i], i)
 
     loader = torch.utils.data.DataLoader(Photos(), batch_size=4, num_workers=2, multiprocessing_context="fork")
     assert torch.equal(torch.cat(list(loader)), expected)

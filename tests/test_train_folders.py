@@ -100,16 +100,24 @@ def test_mixing_before_and_after(data: Path, tmp_path: Path, order: str) -> None
 
 
 def test_sizes_change_in_the_middle_of_what_is_read(data: Path, tmp_path: Path) -> None:
-    """The same images in the same order as without sizes; each epoch of a trial has its size."""
+    """The same images in the same order as without sizes; each epoch of a trial has its size, also of a run that resumes
+    in the last one, with a state of an earlier version too."""
     words = ["--method", "standard", "--epochs", "3", "--limit-steps", "2"]
-    batches = start(data, tmp_path, *words, "--sizes", "24", "32", "40").data.batches(0)
+    trainer = start(data, tmp_path, *words, "--sizes", "24", "32", "40")
+    batches = trainer.data.batches(0)
     fixed = start(data, tmp_path, *words).data.batches(0)
     for side in (24, 24, 32, 32, 40, 40):
+        state = trainer.data.state()
         (images, labels), (same, expected) = next(batches), next(fixed)
         assert images.shape == (6, 3, side, side)
         assert torch.equal(labels, expected)
         if side == 32:
             assert torch.equal(images, same)
+    earlier = {name: one for name, one in state["settings"].items() if name not in ("prime", "crop", "output")}
+    again = start(data, tmp_path, *words, "--sizes", "24", "32", "40").data
+    for one in (state, {**state, "settings": earlier}):
+        again.restore(one)
+        assert torch.equal(next(again.batches(5))[0], images)
 
 
 def test_alpha_changes_with_the_epoch(data: Path, tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ class EpochSampling:
             raise ValueError(f"batch_size: expected at most num_images, {images}, got {self.batch_size}")
         return images // self.batch_size if self.last_batch == "drop" else -(-images // self.batch_size)
 
+    def plain(self, images: int) -> dict[str, Any]:
+        """The arguments that determine which of ``images`` images each batch has, for a state."""
+        return {"batch_size": self.batch_size, "number of images": images} | asdict(self)
+
 
 class Images:
     """A data set of encoded images, the part of it that one shard reads, and the order of each epoch.
@@ -87,11 +91,6 @@ class Images:
                 f"got {size}"
             )
         return (share // size if last == "drop" else -(-share // size)) * size
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that must be the same to resume from a state."""
-        return {"number of images": len(self.records)} | asdict(self.sampling)
 
     def batch(self, step: int) -> tuple[NDArray[np.int64], int]:
         """Image indices of batch ``step``, counted from the start of epoch 0, before replacements; and its epoch."""

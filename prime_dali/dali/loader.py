@@ -15,6 +15,7 @@ from .. import _arguments
 from .._native import require_torch
 from .._progress import plural
 from .._states import Kind
+from ..config import with_new_names
 from ..data.pictures import PhotoError, reader, refused
 from ..data.records import Records
 from .dataset import Images
@@ -147,19 +148,28 @@ class Loader:
             "checkpoint": base64.b64encode(self.pipeline.checkpoint()).decode() if data is None else None,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Resume from a ``state_dict()`` of a loader with the same arguments; an invalid one changes nothing.
+
+        Paths, ``Execution``, ``mode`` of PRIME and ``on_error`` may differ. States of earlier versions lack some
+        arguments, which are not compared.
+
+        Args:
+            state: From :meth:`state_dict`.
+            strict: False: ``prime``, ``crop`` and ``output`` may differ too, but not the number of views. The batches
+                have the same images from there on, made with this loader's arguments: for progressive sizes, and an
+                alpha that changes during a run.
 
         Raises:
             TypeError, ValueError: ``state`` is not a state of a loader, or of one with other arguments; the message
-                names them.
+                names all of them.
         """
         if not isinstance(state, Mapping) or not _STATE.schema.keys() <= state.keys():
             raise TypeError("state: expected a state_dict() of a Loader")
         _STATE.check("state", state)
-        for name, own in self._settings().items():
-            if state["settings"].get(name) != own:
-                raise ValueError(f"state: expected one with {name} {own!r}, got {state['settings'].get(name)!r}")
+        differ = _differences(self._settings(), state["settings"], () if strict else _MAKING)
+        if differ:
+            raise ValueError(f"state: expected one with {'; '.join(differ)}")
         data = self.pipeline.data
         done = _arguments.integer("state: batches", state["batches"], 0, 2**32 * len(self) - 1)
         replaced = _replaced(state["replaced"], 0 if data is None else len(data.records))
@@ -175,8 +185,7 @@ class Loader:
         self.pipeline, self._done, self._failed = pipeline, done, False
 
     def _settings(self) -> dict[str, Any]:
-        own = {"views": self.pipeline.views, "batches an epoch": self.pipeline.batches}
-        return own if self.pipeline.data is None else own | self.pipeline.data.settings
+        return self.pipeline.settings | {_BATCHES: self.pipeline.batches}
 
     def _run(self) -> Sequence[Any]:
         if self._failed:  # DALI would continue with the batch after the failed one
@@ -243,11 +252,40 @@ class Loader:
         return Batch(images, labels.reshape(count), indices.reshape(count))  # labels of readers have shape [N, 1]
 
 
+_BATCHES = "batches an epoch"
+_MAKING = ("prime", "crop", "output")  # determine how an image is made, and not which one comes next
+
 _STATE = Kind(
-    {"batches": int, "settings": dict, "replaced": ([[int]], dict), "checkpoint": (None, str, bytes)},
+    {
+        "batches": int, "settings": {"views": int, _BATCHES: int}, "replaced": ([[int]], dict),
+        "checkpoint": (None, str, bytes),
+    },
     "a state_dict() of a Loader", "load an undamaged one",
 )  # fmt: skip
 """In earlier versions ``replaced`` was a dictionary of ints and ``checkpoint`` bytes; both are still accepted."""
+
+
+def _differences(own: Mapping[str, Any], stored: Mapping[str, Any], free: Sequence[str]) -> list[str]:
+    """The arguments of a loader, except ``free``, that a state has otherwise, in words: what was expected and got.
+
+    Batches an epoch follow from other arguments; they are named only if those are the same.
+    """
+    found: list[str] = []
+    for name, value in own.items():
+        if name in free or name not in stored or (name == _BATCHES and found):
+            continue
+        other = stored[name]
+        if isinstance(value, Mapping) and isinstance(other, Mapping):
+            fields = with_new_names(other) if name == "prime" else other
+            found += [
+                f"{name}.{field} {one!r}, got {fields.get(field)!r}"
+                for field, one in value.items()
+                if fields.get(field) != one
+            ]
+        elif value != other:
+            wanted, got = ("a PrimeConfig" if isinstance(one, Mapping) else repr(one) for one in (value, other))
+            found.append(f"{name} {wanted}, got {got}")
+    return found
 
 
 def _replaced(given: Any, files: int) -> dict[int, int]:

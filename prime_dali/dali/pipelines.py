@@ -13,7 +13,7 @@ from nvidia.dali import fn as dali_fn
 from nvidia.dali.data_node import DataNode
 
 from .. import _devices
-from ..config import PrimeConfig
+from ..config import PrimeConfig, as_config
 from ..data import sampling as order
 from . import dataset, inputs, native, operator, settings, sources
 from .operator import types
@@ -32,6 +32,8 @@ class Definition:
         batches: Batches per epoch.
         views: 1, 2 or 3.
         layout: ``"CHW"`` or ``"HWC"``.
+        settings: The arguments that determine the content of the batches, by name, as plain data; of paths only the
+            number of images, and not how and where the pipeline runs.
         nodes: From the batch that a pipeline starts with, counted from the start of epoch 0, to its outputs.
         options: Arguments of ``nvidia.dali.Pipeline``.
     """
@@ -40,6 +42,7 @@ class Definition:
     batches: int
     views: int
     layout: str
+    settings: dict[str, Any]
     nodes: Callable[[int], Sequence[DataNode]]
     options: dict[str, Any]
 
@@ -53,6 +56,7 @@ class ImagePipeline(Pipeline):
         out_layout: ``"CHW"`` or ``"HWC"``.
         data: The images and their order, or None with a custom source.
         classes: Names of the classes, by label; empty if the data set does not name them.
+        settings: The arguments that determine the content of the batches, by name, as plain data.
 
     Examples:
         >>> from prime_dali.dali import Execution, train_pipeline
@@ -67,6 +71,7 @@ class ImagePipeline(Pipeline):
         super().__init__(**definition.options, enable_checkpointing=True, checkpoint=checkpoint)
         self.data, self.batches = definition.data, definition.batches
         self.views, self.out_layout = definition.views, definition.layout
+        self.settings = definition.settings
         self.classes = () if definition.data is None else definition.data.records.classes
         self._definition = definition
         with self:
@@ -142,7 +147,8 @@ def train_pipeline(
         )  # fmt: skip
         return frame.outputs(list(out) if augmentation.views > 1 else [out], given)
 
-    return frame.pipeline(augmentation.views, nodes)
+    prime_settings = None if augmentation.config is None else settings.plain(as_config(augmentation.config))
+    return frame.pipeline(augmentation.views, {"prime": prime_settings, "crop": settings.plain(crop)}, nodes)
 
 
 @settings.moved(data=(Source, Reader), crop=CenterCrop, output=Output, execution=Execution)
@@ -183,7 +189,7 @@ def val_pipeline(
         given = frame.read(start, False)
         return frame.outputs([frame.normalized(_center_crop(frame, given.images, crop), None)], given)
 
-    return frame.pipeline(1, nodes)
+    return frame.pipeline(1, {"crop": settings.plain(crop)}, nodes)
 
 
 def _sampling(data: Reader | Source, batch_size: int, seed: int, *, training: bool) -> dataset.EpochSampling:
@@ -208,9 +214,11 @@ class _Frame:
         self._sampling, self._data, self._images = sampling, data, None
         if isinstance(data, Source):
             self.decoded, self.batches = data.decoded, sampling.batches(data.num_images)
+            self._settings = sampling.plain(data.num_images)
         else:
             self._images = dataset.Images(dataset.listed(data), sampling)
             self.decoded, self.batches = False, self._images.batches
+            self._settings = sampling.plain(len(self._images.records))
         self.device, _ = _devices.dali_device(execution.device, native.finding, prime)
         # By default a tenth of each batch is decoded by CUDA kernels, which round differently than the JPEG engine:
         # images would depend on their batch.
@@ -246,9 +254,12 @@ class _Frame:
             return [*views, given.labels.gpu(), given.index.gpu()]
         return [*views, given.labels, given.index]
 
-    def pipeline(self, views: int, nodes: Callable[[int], list[DataNode]]) -> ImagePipeline:
-        """The pipeline with these outputs."""
-        return ImagePipeline(Definition(self._images, self.batches, views, self.output.layout, nodes, self._options))
+    def pipeline(self, views: int, groups: dict[str, Any], nodes: Callable[[int], list[DataNode]]) -> ImagePipeline:
+        """The pipeline with these outputs; ``groups`` are the settings that only one of the pipelines has."""
+        own = self._settings | {"views": views} | groups | {"output": settings.plain(self.output)}
+        return ImagePipeline(
+            Definition(self._images, self.batches, views, self.output.layout, own, nodes, self._options)
+        )
 
 
 def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: int) -> tuple[DataNode, DataNode]:

@@ -205,6 +205,14 @@ class Execution:
         return torch.cuda.current_device() if torch.cuda.is_available() else 0
 
 
+def plain(group: PrimeConfig | RandomCrop | CenterCrop | Output) -> dict[str, Any]:
+    """The fields of a group by name, for a state: JSON has no tuples and no dtypes."""
+    fields = dataclasses.asdict(group)
+    if isinstance(group, Output):
+        fields["dtype"] = group.dtype.name
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
 def augmentation(prime: Any) -> Augmentation:
     """The argument ``prime`` of a pipeline as a group."""
     return prime if isinstance(prime, Augmentation) else Augmentation(prime)

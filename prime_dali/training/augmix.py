@@ -57,7 +57,7 @@ class AugMix(Epochs):
         views: 1: one augmented view per image. 3: the clean image and two augmented views, for the Jensen-Shannon loss;
             2: the clean image and one.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
-        out_dtype: dtype of the output; None: that of the images, or float32 if uint8 images are normalized.
+        out_dtype: dtype of the output, or its name; None: that of the images, or float32 if uint8 ones are normalized.
 
     Raises:
         TypeError, ValueError: An argument has the wrong type or is out of range; the message names it.
@@ -73,7 +73,7 @@ class AugMix(Epochs):
         views: int = 1,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
-        out_dtype: torch.dtype | None = None,
+        out_dtype: torch.dtype | str | None = None,
     ) -> None:
         super().__init__()
         self.severity = _arguments.integer("severity", severity, 1, 10)
@@ -84,9 +84,7 @@ class AugMix(Epochs):
         self.seed = _arguments.seed(seed)
         self.views = _arguments.training_views(views)
         self.mean, self.std = _arguments.channels(mean, std)
-        if out_dtype is not None:
-            torch_ops.check_dtype("out_dtype", out_dtype)
-        self.out_dtype = out_dtype
+        self.out_dtype = None if out_dtype is None else torch_ops.image_dtype("out_dtype", out_dtype)
 
     def forward(
         self, images: torch.Tensor, index: torch.Tensor, epoch: Any = None, *, flip: torch.Tensor | None = None
@@ -176,6 +174,8 @@ class AugMix(Epochs):
                 raise TypeError(f"{argument}: expected a torch.Tensor, got {type(tensor).__name__}")
             if tensor.device != images.device:
                 raise ValueError(f"{argument}: expected on {images.device} like images, got {tensor.device}")
+        if index.dim() == 0:
+            raise TypeError(f"index: expected int64 [{images.shape[0]}], got {index.dtype} []")
         if index.dim() == 1 and index.shape[0] != images.shape[0]:
             raise ValueError(
                 f"index: expected one number for each of {plural(images.shape[0], 'image')}, got {index.shape[0]}"

@@ -195,7 +195,7 @@ class FolderData:
             torch.cuda.synchronize(self._ranks.device)  # the loader's last batches are released with it
         self._train = _training_loader(self._config, self._ranks, self._records, epoch)
         self._kind = self._kind_of(epoch)
-        self._train.load_state_dict(place)
+        self._train.load_state_dict(place, strict=False)
 
     def validation(self) -> Iterator[Batch]:
         """This process's part of the validation set, every image once over all processes."""
@@ -208,8 +208,8 @@ class FolderData:
         return self._train.state_dict()
 
     def restore(self, state: Any) -> None:
-        """Resume from a :meth:`state`."""
-        self._train.load_state_dict(state)
+        """Resume from a :meth:`state`; the loader's arguments change with the epoch of the run."""
+        self._train.load_state_dict(state, strict=False)
 
 
 def _require_dali(recipe: str) -> None:
