@@ -149,7 +149,7 @@ def test_tiny_imagenet(tmp_path: Path, photo: np.ndarray) -> None:
     assert trainer.run().finished
     assert len(trainer.classifier.classes) == 200
     (tmp_path / "data" / "train" / "n00000007").rename(tmp_path / "away")
-    message = "data: .*train: expected the 200 classes of Tiny ImageNet, got 199; --recipe imagenet takes any classes"
+    message = "data: .*train: expected the 200 classes of Tiny ImageNet, got 199; --recipe imagenet --weights= takes any classes"
     with pytest.raises(ValueError, match=message):
         start(tmp_path / "data", tmp_path / "new", "--recipe=tinyimagenet")
     with pytest.raises(FileNotFoundError, match=r"Tiny ImageNet comes from cs231n.stanford.edu"):
@@ -180,9 +180,11 @@ def test_bad_folders(data: Path, tmp_path: Path, photo: np.ndarray) -> None:
     make_tree(tmp_path / "val", photo, classes="abd")
     with pytest.raises(ValueError, match="val: expected the classes of train; missing: c; not in train: d"):
         start(tmp_path, tmp_path / "out")
-    with pytest.raises(ValueError, match="for in100, got 3; --recipe imagenet takes any classes"):
+    with pytest.raises(ValueError, match="for in100, got 3; --recipe imagenet --weights= takes any classes"):
         start(data, tmp_path / "out", "--recipe", "in100")
-    message = "^data: .*: expected the 10 class folders of CIFAR-10, got 3; --recipe imagenet takes any classes"
+    message = (
+        "^data: .*: expected the 10 class folders of CIFAR-10, got 3; --recipe imagenet --weights= takes any classes"
+    )
     with pytest.raises(ValueError, match=message):
         start(data, tmp_path / "out", "--recipe", "cifar10")
     assert not (tmp_path / "out").exists()

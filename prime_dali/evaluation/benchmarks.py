@@ -56,7 +56,7 @@ def manifest(folder: Path, benchmark: str, why: str = "") -> dict[str, Any] | No
     """Read the ``manifest.json`` that ``prime-dali corrupt`` writes into a benchmark; None if there is none.
 
     Raises:
-        ValueError: It is not a JSON object, or it belongs to another benchmark; the message has ``why`` one is expected.
+        ValueError: It is not a JSON object, or it belongs to another benchmark, with ``why`` in the message.
     """
     path = folder / "manifest.json"
     if not path.is_file():

@@ -284,7 +284,7 @@ def _raw() -> Output:
     return dali.Output(mean=None, std=None, dtype=types.UINT8, layout="HWC")
 
 
-_ANY_CLASSES = "--recipe imagenet takes any classes"
+_ANY_CLASSES = "--recipe imagenet --weights= takes any classes"
 ORIGINS = {
     "imagenet": "ImageNet comes from image-net.org (ILSVRC2012, after registration)",
     "tinyimagenet": "Tiny ImageNet comes from cs231n.stanford.edu (tiny-imagenet-200.zip)",
