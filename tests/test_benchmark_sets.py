@@ -133,6 +133,16 @@ def test_unknown_class_folders(tmp_path: Path) -> None:
     assert benchmarks.imagenet_pictures(tmp_path, WNIDS, subset=True).labels.tolist() == [0]
     with pytest.raises(ValueError, match="got 2 others"):  # a subset of nothing
         benchmarks.imagenet_pictures(tmp_path, ("a", "b"), subset=True)
+    for part in ("train", "val"):
+        (tmp_path / "whole" / part).mkdir(parents=True)
+    with pytest.raises(ValueError, match=f"got 2 others: train, val; did you mean {tmp_path}/whole/val"):
+        benchmarks.imagenet_pictures(tmp_path / "whole", WNIDS)
+    (tmp_path / "whole" / "fog" / "1").mkdir(parents=True)
+    (tmp_path / "whole" / "manifest.json").write_text('{"benchmark": "ImageNet-C"}')
+    message = "manifest.json: expected Tiny-ImageNet-C for a network whose size is 64, got ImageNet-C"
+    with pytest.raises(ValueError, match=message):
+        benchmarks.imagenet_corrupted(tmp_path / "whole", WNIDS, size=64)
+    (tmp_path / "whole").rename(tmp_path / ".whole")
     (tmp_path / WNIDS[1]).mkdir()
     with pytest.raises(FileNotFoundError, match=f"{WNIDS[1]}: expected photographs .*, found none"):
         benchmarks.imagenet_pictures(tmp_path, WNIDS, subset=True)

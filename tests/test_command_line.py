@@ -99,6 +99,7 @@ MISTAKES = [
     ("train --config word.yaml --data photos --out o", 1, "prime-dali train: epochs: expected a whole number in word.yaml, got 'three'"),
     ("train --config kind.yaml --data photos --out o", 1, "prime-dali train: recipe in kind.yaml: expected one of 'cifar10', 'cifar100', 'in100', 'imagenet', 'tinyimagenet', 'cifar10-fast', 'cifar10-vit', 'cifar10-convnext', 'cifar100-vit', 'cifar100-convnext', 'imagenet-vit', 'imagenet-convnext', 'tinyimagenet-vit', 'tinyimagenet-convnext', got 'cifar11'; did you mean 'cifar10'?"),
     ("train --data empty --out o", 1, CIFAR),
+    ("train --data nope --out o", 1, "prime-dali train: --data: no such file or folder: nope"),
     ("analyze ablation", 2, "prime-dali analyze ablation: --out: required, but not given"),
     ("analyze ablation --out o --set data=photos epohcs=3", 1, "prime-dali analyze ablation: --set: epohcs: expected a setting of prime-dali train, got an unknown one; did you mean 'epochs'?"),
     ("analyze ablation --out o --set data=photos seed=x", 1, "prime-dali analyze ablation: --set: seed: expected a whole number, got 'x'"),

@@ -223,7 +223,8 @@ def test_imagenet_layout(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(command) == 1
     said = capsys.readouterr()
     assert f"{broken}: not a readable image" in said.err
-    assert "ImageNet-C: stopped after 2 images; the same command resumes" in said.out  # without the broken one
+    assert "; the same command with --on-error skip goes on without such files; once they are mended" in said.err
+    assert "ImageNet-C: stopped after 2 images\n" in said.out  # the broken one would stop the same command again
     assert cli.main([*command, "--on-error", "skip"]) == 0
     printed = capsys.readouterr().out
     assert f"skipped {broken}: not a readable image" in printed
@@ -259,7 +260,7 @@ def test_tiny_imagenet(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert labels.tolist() == [0]
     np.testing.assert_array_equal(pixels[0].permute(1, 2, 0).numpy(), np.asarray(Image.open(bytes_)))
 
-    with pytest.raises(ValueError, match="expected ImageNet-C, got Tiny-ImageNet-C"):
+    with pytest.raises(ValueError, match="expected ImageNet-C for a network whose size is not 64, got Tiny-ImageNet-C"):
         benchmarks.imagenet_corrupted(out, ["n01"])
     assert cli.main([*command, "--benchmark", "c-bar"]) == 1
     picture.resize((64, 65)).save(source / "n01" / "b.png")

@@ -159,7 +159,7 @@ def test_bad_folders(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"folder: expected one subfolder per class in .*, got none"):
         train_pipeline(tmp_path, batch_size=4)
     (tmp_path / "cats").mkdir()
-    with pytest.raises(ValueError, match=r"folder: expected images \(.*\) of each class, got none of 'cats'"):
+    with pytest.raises(ValueError, match=r"folder: expected images \(.*\) of each class, got none in .*cats"):
         train_pipeline(tmp_path, batch_size=4)
 
 

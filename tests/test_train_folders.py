@@ -157,10 +157,11 @@ def test_tiny_imagenet(tmp_path: Path, photo: np.ndarray) -> None:
     assert trainer.run().finished
     assert len(trainer.classifier.classes) == 200
     (tmp_path / "data" / "train" / "n00000007").rename(tmp_path / "away")
-    with pytest.raises(ValueError, match="train: expected the 200 classes of Tiny ImageNet, got 199"):
+    message = "data: .*train: expected the 200 classes of Tiny ImageNet, got 199; --recipe imagenet --weights= takes any classes"
+    with pytest.raises(ValueError, match=message):
         start(tmp_path / "data", tmp_path / "new", "--recipe=tinyimagenet")
     with pytest.raises(FileNotFoundError, match=r"Tiny ImageNet comes from cs231n.stanford.edu"):
-        start(tmp_path / "nowhere", tmp_path / "new", "--recipe=tinyimagenet")
+        start(tmp_path, tmp_path / "new", "--recipe=tinyimagenet")
 
 
 def test_deepaugment_is_a_concatenation(data: Path, tmp_path: Path, photo: np.ndarray) -> None:
@@ -173,16 +174,27 @@ def test_deepaugment_is_a_concatenation(data: Path, tmp_path: Path, photo: np.nd
 
 
 def test_bad_folders(data: Path, tmp_path: Path, photo: np.ndarray) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"train: expected one folder of images per class here, .* image-net.org"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"^data: no such file or folder: .*nowhere$"):
         start(tmp_path / "nowhere", tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match=r"^val: no such file or folder: .*nowhere$"):
+        start(data / "train", tmp_path / "out", "--val", str(tmp_path / "nowhere"))
+    with pytest.raises(
+        FileNotFoundError, match=r"^data: .*train: expected one folder of images per class here, .* image-net.org"
+    ):
+        start(tmp_path, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"^batch: expected at most the 18 training images, got 19"):
+        start(data, tmp_path / "out", "--batch", "19")
     make_tree(tmp_path / "train", photo)
     make_tree(tmp_path / "val", photo, classes="abd")
     with pytest.raises(ValueError, match="val: expected the classes of train; missing: c; not in train: d"):
         start(tmp_path, tmp_path / "out")
-    with pytest.raises(ValueError, match="expected 100 class folders, or ImageNet's 1,000, for in100, got 3"):
+    with pytest.raises(ValueError, match="for in100, got 3; --recipe imagenet --weights= takes any classes"):
         start(data, tmp_path / "out", "--recipe", "in100")
+    message = (
+        "^data: .*: expected the 10 class folders of CIFAR-10, got 3; --recipe imagenet --weights= takes any classes"
+    )
+    with pytest.raises(ValueError, match=message):
+        start(data, tmp_path / "out", "--recipe", "cifar10")
     assert not (tmp_path / "out").exists()
 
 

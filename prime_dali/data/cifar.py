@@ -35,6 +35,10 @@ _NAMES = {10: ("batches.meta", "label_names"), 100: ("meta", "fine_label_names")
 BINARY_NAMES = {10: "batches.meta.txt", 100: "fine_label_names.txt"}
 
 
+class NotCifarError(ValueError):
+    """The images are those of another data set: they have other classes, or another size."""
+
+
 @dataclass(frozen=True)
 class Cifar:
     """One part of the data set."""
@@ -59,8 +63,9 @@ def read_cifar(folder: str | Path, classes: int, *, train: bool, label: str | No
         label: Where shards have the label; None: the usual names.
 
     Raises:
-        ValueError: ``classes`` is neither, ``label`` is given for other layouts than shards, a file is invalid, or an
-            image is not 32 x 32; the message names it.
+        ValueError: ``classes`` is neither, ``label`` is given for other layouts than shards, or a file is invalid; the
+            message names it.
+        NotCifarError: There are other classes, or an image is not 32 x 32; the message names it.
         FileNotFoundError: There is no data set; the message says what was looked for and where to get it.
     """
     if classes not in _PYTHON:
@@ -204,7 +209,7 @@ def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
         differ = sorted(set(names[0] or []) ^ set(names[1] or []))
         raise ValueError(f"{folder}: expected the same class folders in train and test, differing: {', '.join(differ)}")
     if len(here) != classes:
-        raise ValueError(f"{folder}: expected {classes} class folders, got {len(here)}")
+        raise NotCifarError(f"{folder}: expected the {classes} class folders of CIFAR-{classes}, got {len(here)}")
     root = parts[0 if part[1] else 1]
     paths = [(path, label) for label, name in enumerate(here) for path in _folders.pictures(root / name)]
     images = _stacked(len(paths), ((_folders.shown(path), open_picture(path)) for path, _ in paths))
@@ -213,7 +218,7 @@ def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
 
 def _encoded(folder: Path, records: Records, classes: int) -> Cifar:
     if len(records.classes) not in (0, classes):
-        raise ValueError(f"{folder}: expected {classes} classes, got the names of {len(records.classes)}")
+        raise NotCifarError(f"{folder}: expected {classes} classes, got the names of {len(records.classes)}")
     named = ((records.name(i), decoded(records.encoded(i), records.name(i))) for i in range(len(records)))
     return _checked(folder, _stacked(len(records), named), records.labels, records.classes or classes)
 
@@ -223,7 +228,7 @@ def _stacked(count: int, named: Iterable[tuple[str, Image.Image]]) -> NDArray[np
     images = np.empty((count, SIDE, SIDE, 3), np.uint8)
     for i, (name, image) in enumerate(named):
         if image.size != (SIDE, SIDE):
-            raise ValueError(f"{name}: expected {SIDE} x {SIDE} pixels, got {image.width} x {image.height}")
+            raise NotCifarError(f"{name}: expected {SIDE} x {SIDE} pixels, got {image.width} x {image.height}")
         images[i] = np.asarray(image)
     return images
 

@@ -104,7 +104,8 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], 
         inside = pictures(os.path.join(root, name))
         if not inside:
             suffixes = ", ".join(SUFFIXES)
-            raise ValueError(f"folder: expected images ({suffixes}) of each class, got none of {name!r}")
+            where = shown(os.path.join(root, name))
+            raise ValueError(f"folder: expected images ({suffixes}) of each class, got none in {where}")
         files += inside
         labels += [label] * len(inside)
     return files, labels, names

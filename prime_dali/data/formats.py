@@ -130,7 +130,7 @@ def _split(path: str, split: str) -> str | list[str]:
     """A part of a data set, from a folder that has all parts."""
     if found := _part(path, split):
         return found
-    if os.path.isfile(path) or _is_pattern(path):
+    if os.path.isfile(path) or is_pattern(path):
         raise ValueError(
             f"{shown(path)}: expected a folder with all parts of the data set, train and val, got shards; name "
             "each part: --data the training set, and --val the validation set"
@@ -189,7 +189,8 @@ def _complete(shards: list[str]) -> list[str]:
     return shards
 
 
-def _is_pattern(path: str) -> bool:
+def is_pattern(path: str) -> bool:
+    """Whether there is no such file or folder, and the name is a pattern of shards'."""
     return not os.path.exists(path) and (glob.has_magic(path) or "{" in path)
 
 

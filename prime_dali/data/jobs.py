@@ -206,6 +206,14 @@ def tell_skipped(skipped: int, total: int) -> None:
         raise PhotoError("no readable picture is left")
 
 
+def stopping(error: str) -> PhotoError:
+    """The error of a picture that stops a run, with how to go on: a mended file is another source."""
+    return PhotoError(
+        f"{error}; the same command with --on-error skip goes on without such files; once they are mended, write to a "
+        "new folder"
+    )
+
+
 def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
     """Write the manifest, or check that the existing one is the same."""
     manifest = json.loads(json.dumps(manifest))
@@ -302,4 +310,6 @@ class Bar:
             rate = f" in {_progress.clock(seconds)}, {_progress.speed(made, seconds, 'image')}" if made else ""
             print(f"{self.bar.name}: {plural(made, 'image')} done{rate}", flush=True)
         else:
-            print(f"{self.bar.name}: stopped after {plural(made, 'image')}; the same command resumes", flush=True)
+            # At a bad picture the same command would stop again.
+            then = "" if issubclass(kind, PhotoError) else "; the same command resumes"
+            print(f"{self.bar.name}: stopped after {plural(made, 'image')}{then}", flush=True)

@@ -52,18 +52,18 @@ class Corrupted:
 _MANIFEST = Kind({}, "a manifest of a benchmark", "put back a copy of it, or make the benchmark again")
 
 
-def manifest(folder: Path, benchmark: str) -> dict[str, Any] | None:
+def manifest(folder: Path, benchmark: str, why: str = "") -> dict[str, Any] | None:
     """Read the ``manifest.json`` that ``prime-dali corrupt`` writes into a benchmark; None if there is none.
 
     Raises:
-        ValueError: It is not a JSON object, or it belongs to another benchmark.
+        ValueError: It is not a JSON object, or it belongs to another benchmark, with ``why`` in the message.
     """
     path = folder / "manifest.json"
     if not path.is_file():
         return None
     content: dict[str, Any] = _MANIFEST.read_json(path)
     if content.get("benchmark", benchmark) != benchmark:
-        raise ValueError(f"{path}: expected {benchmark}, got {content['benchmark']}")
+        raise ValueError(f"{path}: expected {benchmark}{why}, got {content['benchmark']}")
     return content
 
 
@@ -192,16 +192,7 @@ def in_shards(folder: Path) -> bool:
 
 def _from_shards(folder: Path, classes: Sequence[str], subset: bool, label: str | None) -> Records:
     """The images of shards, with the network's numbers of their classes."""
-    return _of_network(folder, open_records(folder, label=label), classes, subset)
-
-
-def _with_images(records: Records, classes: Sequence[str]) -> list[str]:
-    """Those of the classes that have images."""
-    return [classes[number] for number in np.unique(records.labels).tolist()]
-
-
-def _of_network(folder: Path, records: Records, classes: Sequence[str], subset: bool) -> Records:
-    """The images of shards, with the network's numbers of their classes."""
+    records = open_records(folder, label=label)
     if not records.classes and all(name.isdecimal() for name in classes):  # ImageNetV2
         numbered = tuple(map(str, range(int(records.labels.max()) + 1)))
         records = records.select(slice(None), records.labels, numbered)
@@ -217,6 +208,11 @@ def _of_network(folder: Path, records: Records, classes: Sequence[str], subset: 
     numbers = np.array([place.get(name, -1) for name in records.classes], np.int64)[records.labels]
     keep = np.flatnonzero(numbers >= 0)
     return records.select(keep, numbers[keep], classes)
+
+
+def _with_images(records: Records, classes: Sequence[str]) -> list[str]:
+    """Those of the classes that have images."""
+    return [classes[number] for number in np.unique(records.labels).tolist()]
 
 
 def imagenet_corrupted(
@@ -243,7 +239,9 @@ def imagenet_corrupted(
     """
     folder = Path(folder)
     names = folders_in(folder)
-    made = manifest(folder, f"{'Tiny-' if size == TINY_SIDE else ''}ImageNet-C{'-bar' if c_bar else ''}")
+    prefix, kind = ("Tiny-", "") if size == TINY_SIDE else ("", "not ")
+    why = f" for a network whose size is {kind}{TINY_SIDE}"
+    made = manifest(folder, f"{prefix}ImageNet-C{'-bar' if c_bar else ''}", why)
     reading = {"size": size, "subset": subset, "label": label, "decoding": decoding}
     found = _in_severities(folder, classes, _known(folder, names, c_bar), made, reading)
     return replace(found, lacking=_not_ten(names, c_bar) + found.lacking)
@@ -358,9 +356,10 @@ def _places(folder: Path, found: Sequence[str], classes: Sequence[str], subset: 
     unknown = [name for name in found if name not in place]
     if unknown and (not subset or len(unknown) == len(found)):
         wanted = f"{plural(len(classes), 'class', 'classes')} ({classes[0]} to {classes[-1]})"
+        part = f"; did you mean {folder / 'val'}?" if "val" in unknown else ""
         raise ValueError(
             f"{folder}: expected the network's {wanted}, got {plural(len(unknown), 'other')}: "
-            f"{', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}"
+            f"{', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}{part}"
         )
     return {name: place[name] for name in found if name in place}
 

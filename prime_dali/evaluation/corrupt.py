@@ -264,7 +264,7 @@ def _imagenet(settings: Settings) -> None:
         for number, (made, error) in zip(own, pool.map(_imagenet_photo, own, chunksize=4), strict=True):
             work.made += made
             if error and settings.on_error == "fail":
-                raise PhotoError(error)
+                raise jobs.stopping(error)
             bar.update()
             if error:
                 work.skipped.append(str(photos.names[number]))

@@ -85,7 +85,7 @@ def pictures(settings: Settings) -> None:
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
             for (_, photo, copies), made in zip(tasks, results, strict=True):
                 if isinstance(made, str) and settings.on_error == "fail":
-                    raise PhotoError(made)
+                    raise jobs.stopping(made)
                 bar.update(len(copies))
                 if isinstance(made, list):
                     provenance.write(files, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ from torchvision.transforms.v2.functional import resize
 
 from .. import _extras
 from ..data import sampling
-from ..data.cifar import SIDE, read_cifar
-from ..data.formats import open_records
+from ..data.cifar import SIDE, NotCifarError, read_cifar
+from ..data.formats import is_pattern, open_records
 from ..data.records import Records, joined
 from .augmentation import Plain, augmentation, compiled, follow_alpha, mirrored
 from .config import TrainConfig
@@ -43,10 +44,14 @@ class CifarData:
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
-        train, test = (
-            read_cifar(config.data, config.cifar_classes, train=part, label=config.label or None)
-            for part in (True, False)
-        )
+        _check_exists("data", config.data)
+        try:
+            train, test = (
+                read_cifar(config.data, config.cifar_classes, train=part, label=config.label or None)
+                for part in (True, False)
+            )
+        except NotCifarError as error:
+            raise ValueError(f"data: {error}; {_ANY_CLASSES}") from error
         if train.classes != test.classes:
             raise ValueError(f"{config.data}: expected the same classes in both parts")
         if len(train.images) < config.batch:
@@ -150,13 +155,15 @@ class FolderData:
     def __init__(self, config: TrainConfig, ranks: Ranks, out_dtype: torch.dtype) -> None:
         _require_dali(config.recipe)
         train = opened(config, config.data, None if config.val else "train")
-        extra = [opened(config, folder, None) for folder in config.deepaugment]
-        val = opened(config, config.val or config.data, None if config.val else "val")
+        extra = [opened(config, folder, None, "deepaugment") for folder in config.deepaugment]
+        val = opened(config, config.val or config.data, None if config.val else "val", "val" if config.val else "data")
         self.classes = train.classes or tuple(str(label) for label in range(count_classes(train)))
         extra = [matched(name, part, train) for name, part in zip(("EDSR", "CAE"), extra, strict=False)]
         self.augment: Any = None if config.augments_files else augmentation(config, out_dtype).to(ranks.device)
         self._mixing = Mixing(config, len(self.classes), ranks.rank)
         self._config, self._ranks, self._records = config, ranks, joined([train, *extra])
+        if len(self._records) < config.batch:
+            raise ValueError(f"batch: expected at most the {len(self._records)} training images, got {config.batch}")
         self._kind = self._kind_of(0)
         self._train = _training_loader(config, ranks, self._records, 0)
         self._val = _validation_loader(config, ranks, matched("val", val, train))
@@ -277,14 +284,21 @@ def _raw() -> Output:
     return dali.Output(mean=None, std=None, dtype=types.UINT8, layout="HWC")
 
 
+_ANY_CLASSES = "--recipe imagenet --weights= takes any classes"
 ORIGINS = {
     "imagenet": "ImageNet comes from image-net.org (ILSVRC2012, after registration)",
     "tinyimagenet": "Tiny ImageNet comes from cs231n.stanford.edu (tiny-imagenet-200.zip)",
 }
 
 
-def opened(config: TrainConfig, path: str, split: str | None) -> Records:
-    """A data set, or a part of it; for ``in100`` only the images of ImageNet-100.
+def _check_exists(name: str, path: str) -> None:
+    """FileNotFoundError unless the setting ``name`` is a file, a folder, or a pattern of shards."""
+    if not os.path.exists(path) and not is_pattern(path):
+        raise FileNotFoundError(f"{name}: no such file or folder: {path}")
+
+
+def opened(config: TrainConfig, path: str, split: str | None, name: str = "data") -> Records:
+    """A data set, or a part of it; for ``in100`` only the images of ImageNet-100. Messages begin with ``name``.
 
     ImageNet-100 is every tenth of the 1,000 sorted class folders (docs/METHOD.md).
 
@@ -292,21 +306,26 @@ def opened(config: TrainConfig, path: str, split: str | None) -> Records:
         OSError, ValueError: As for :func:`prime_dali.data.formats.open_records`; or for ``in100`` there are neither 100
             nor 1,000 classes, for ``tinyimagenet`` not 200.
     """
+    _check_exists(name, path)
     try:
         records = open_records(path, split, config.label or None)
     except FileNotFoundError as error:
         origin = ORIGINS.get(config.dataset, ORIGINS["imagenet"])
-        raise FileNotFoundError(f"{error}; {origin}, and its validation images have to be sorted by class") from error
+        raise FileNotFoundError(
+            f"{name}: {error}; {origin}, and its validation images have to be sorted by class"
+        ) from error
     where, count = path if split is None else f"{path}/{split}", count_classes(records)
     if config.dataset == "tinyimagenet" and count != 200:
-        raise ValueError(f"{where}: expected the 200 classes of Tiny ImageNet, got {count}")
+        raise ValueError(f"{name}: {where}: expected the 200 classes of Tiny ImageNet, got {count}; {_ANY_CLASSES}")
     if config.dataset != "in100":
         return records
     if count == 1000:
         keep = records.labels % 10 == 0
         return records.select(np.flatnonzero(keep), records.labels[keep] // 10, records.classes[::10])
     if count != 100:
-        raise ValueError(f"{where}: expected 100 class folders, or ImageNet's 1,000, for in100, got {count}")
+        raise ValueError(
+            f"{name}: {where}: expected 100 class folders, or ImageNet's 1,000, for in100, got {count}; {_ANY_CLASSES}"
+        )
     return records
 
 
