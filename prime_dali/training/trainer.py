@@ -115,7 +115,10 @@ class Trainer:
         config, classes = self.config, self.data.classes
         classifier = None
         if weights:
-            classifier = networks.load(weights, network=config.network, num_classes=len(classes), stem=config.stem)
+            try:
+                classifier = networks.load(weights, network=config.network, num_classes=len(classes), stem=config.stem)
+            except ValueError as error:
+                raise ValueError(f"weights: {error}; --weights= starts from random ones") from error
         if classifier is None or config.drop_path:
             network = networks.create(config.network, len(classes), config.stem, config.drop_path)
             if classifier is not None:
@@ -281,11 +284,10 @@ class Trainer:
         when the run is resumed; several cannot agree on a batch to end at."""
         network = self.network if self._average is None else self._average.network
         self.ranks.broadcast(network.buffers())
-
-        def stopped() -> bool:
-            return self.ranks.world == 1 and self._stopping.asked
-
-        counts = count_correct(network, self.data.validation(), self.ranks.device, self.dtype, stopped)
+        alone = self.ranks.world == 1
+        counts = count_correct(
+            network, self.data.validation(), self.ranks.device, self.dtype, lambda: alone and self._stopping.asked
+        )
         self.network.train()
         if counts is None:
             return True
