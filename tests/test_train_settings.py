@@ -113,7 +113,7 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"alpha_start": 1e7, "alpha": 2.0}, "alpha_start: expected at most 500000 with alpha 2, got 1e\\+07"),
     ({"draws": "bach"}, "draws: expected one of 'image', 'batch'"),
     ({"warmup": 1.0}, "warmup: expected a fraction"),
-    ({"momentum": (0.9, 0.8)}, "momentum: expected 0 <= minimum"),
+    ({"momentum": (0.9, 0.8)}, "momentum: expected two numbers, 0 <= minimum"),
     ({"resize": 16}, "resize: expected at least size, 32, got 16"),
     ({"deepaugment": ("a", "b")}, "deepaugment: expected the folders EDSR and CAE, with an ImageNet recipe"),
     ({"primitives": ("blur",)}, "primitives: .*'blur'"),
