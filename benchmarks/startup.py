@@ -25,13 +25,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from common import add_shared, aligned, circumstances, number, parsed, significant, write_json
+from scaling import last_lines
 
 from prime_dali._command import STOPPED
 from prime_dali.training.checkpoint import LOG
 
 STEPS = 20  # that a run may have: more than one, as its schedule wants
 POLL = 0.01  # seconds
-SAID = 15  # last lines of a run that failed
 
 
 def first_step(command: list[str], folder: Path, environment: Mapping[str, str]) -> float:
@@ -51,7 +51,7 @@ def first_step(command: list[str], folder: Path, environment: Mapping[str, str])
             run.kill()
         said.seek(0)
         if status not in (0, STOPPED) or not log.exists():
-            raise RuntimeError("\n".join(said.read().splitlines()[-SAID:]))
+            raise RuntimeError(last_lines(said.read()))
     return passed
 
 

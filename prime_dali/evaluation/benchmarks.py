@@ -18,11 +18,12 @@ from ..data.folders import classes as class_folders
 from ..data.folders import find
 from ..data.formats import has_shards, open_records
 from ..data.records import Records
+from .corruptions import SIDES
 from .image_sets import Arrays, Decoding, Pictures
 from .names import CORRUPTIONS, CORRUPTIONS_3D, EXTRA_CORRUPTIONS, SEVERITIES
 
-SIDE = 224  # pixels, of all images of ImageNet-C, ImageNet-C-bar and ImageNet-3DCC, and of all frames of ImageNet-P
-TINY_SIDE = 64  # of all images of Tiny ImageNet and Tiny-ImageNet-C
+SIDE = SIDES["imagenet"]  # pixels, also of all images of ImageNet-3DCC and of all frames of ImageNet-P
+TINY_SIDE = SIDES["tinyimagenet"]
 C_BAR_CORRUPTIONS = 10
 
 

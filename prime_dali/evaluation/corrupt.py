@@ -317,9 +317,8 @@ def _imagenet_photo(number: int) -> tuple[int, str]:
         image = prepared(decoded(photos.records.encoded(number), name), name, corruptions.SIDES[settings.kind])
     except PhotoError as error:
         return 0, str(error)
-    change = corruptions.tinyimagenet if settings.kind == "tinyimagenet" else corruptions.imagenet
     for (corruption, severity), path in missing.items():
-        changed = change(image, corruption, severity, seed=settings.seed, number=number)
+        changed = corruptions.one(settings.kind, image, corruption, severity, seed=settings.seed, number=number)
         with jobs.finishing(settings.destination, path, settings.shard) as temporary:
             Image.fromarray(changed).save(temporary, "JPEG", quality=85, optimize=True)
     return len(missing), ""

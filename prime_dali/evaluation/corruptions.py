@@ -206,8 +206,7 @@ def imagenet(
     Raises:
         TypeError, ValueError, ImportError: As for :func:`cifar`.
     """
-    batch = image[None] if isinstance(image, np.ndarray) else image
-    return _corrupted("imagenet", "image", batch, name, severity, seed, [number])[0]
+    return one("imagenet", image, name, severity, seed=seed, number=number)
 
 
 def tinyimagenet(
@@ -226,8 +225,15 @@ def tinyimagenet(
     Raises:
         TypeError, ValueError, ImportError: As for :func:`cifar`.
     """
+    return one("tinyimagenet", image, name, severity, seed=seed, number=number)
+
+
+def one(
+    kind: str, image: NDArray[np.uint8], name: str, severity: int, *, seed: int = 0, number: int = 0
+) -> NDArray[np.uint8]:
+    """Corrupt an image of a kind, a key of :data:`SIDES`, as the functions of these names do; errors as there."""
     batch = image[None] if isinstance(image, np.ndarray) else image
-    return _corrupted("tinyimagenet", "image", batch, name, severity, seed, [number])[0]
+    return _corrupted(kind, "image", batch, name, severity, seed, [number])[0]
 
 
 def main_names(kind: str, which: str) -> tuple[str, ...]:

@@ -16,11 +16,12 @@ from ..data.formats import has_shards, open_records
 from ..data.pictures import PhotoError, naming_errors, open_picture
 from ..data.records import Records
 from ..data.shards import ShardError
+from .corruptions import SIDES
 
 if TYPE_CHECKING:
     from PIL import Image
 
-SIDE = 224  # pixels, of ImageNet-C
+SIDE = SIDES["imagenet"]  # pixels
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import functools
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
@@ -199,7 +199,7 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
                 _say(f"{one.name}: already finished")
                 return
             _say(f"{one.name}: run {number} of {len(chosen)}")
-            _execute(grid, one, functools.partial(children.call, one.name if jobs > 1 else "", gpu), beside)
+            _execute(grid, one, partial(children.call, one.name if jobs > 1 else "", gpu), beside)
         except (RuntimeError, OSError) as error:
             failed[one.name] = _command.describe(error)
             _say(f"{one.name}: {failed[one.name]}", sys.stderr)

@@ -213,11 +213,8 @@ class Corruptions:
             blocks = (self.stored.read(*part) for part in parts)
             return np.stack([block.images[number] for block in blocks if isinstance(block, image_sets.Arrays)])
         image = self.images.read(number)
-        if self.images.kind == "cifar":
-            made = [corruptions.cifar(image[None], *part, seed=self.seed, numbers=[number])[0] for part in parts]
-        else:
-            made = [corruptions.imagenet(image, *part, seed=self.seed, number=number) for part in parts]
-        return np.stack(made)
+        kind = self.images.kind
+        return np.stack([corruptions.one(kind, image, *part, seed=self.seed, number=number) for part in parts])
 
     def _file(self, name: str, severity: int, number: int) -> NDArray[np.uint8]:
         assert isinstance(self.stored, Path)

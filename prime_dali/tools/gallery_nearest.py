@@ -32,7 +32,8 @@ def pairs(photo: Photo, config: PrimeConfig, seed: int) -> list[Cell]:
     if height != width or height not in kinds:
         raise ValueError(f"size: expected 32, 64 or 224, the sizes of corruption benchmarks, got {height}")
     names = [(name, severity) for name in corruptions.main_names(kinds[height], "c") for severity in SEVERITIES]
-    corrupted = np.stack([_corrupted(photo, kinds[height], *which, seed) for which in names])
+    kind, number = kinds[height], photo.number
+    corrupted = np.stack([corruptions.one(kind, photo.image, *which, seed=seed, number=number) for which in names])
     plan = arrays.sample(config, np.full(SAMPLES, photo.number), size=(height, width), seed=seed, view=0,
                          epoch=np.arange(SAMPLES))  # fmt: skip
     augmented = arrays.apply(np.repeat(photo.image[None], SAMPLES, 0), plan, layout="NHWC")
@@ -83,10 +84,3 @@ def _features(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def distances(of: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
     """Root mean square differences ``[N, M]`` of features ``[N, F]`` and ``[M, F]``."""
     return np.sqrt(np.square(of[:, None] - to).mean(2))
-
-
-def _corrupted(photo: Photo, kind: str, name: str, severity: int, seed: int) -> NDArray[np.uint8]:
-    if kind == "cifar":
-        return corruptions.cifar(photo.image[None], name, severity, seed=seed, numbers=[photo.number])[0]
-    change = corruptions.tinyimagenet if kind == "tinyimagenet" else corruptions.imagenet
-    return change(photo.image, name, severity, seed=seed, number=photo.number)

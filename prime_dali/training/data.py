@@ -54,8 +54,7 @@ class CifarData:
             raise ValueError(f"data: {error}; {_ANY_CLASSES}") from error
         if train.classes != test.classes:
             raise ValueError(f"{config.data}: expected the same classes in both parts")
-        if len(train.images) < config.batch:
-            raise ValueError(f"batch: expected at most the {len(train.images)} training images, got {config.batch}")
+        _check_batch(config, len(train.images))
         if config.size != SIDE:
             raise ValueError(f"size: expected {SIDE} for CIFAR, got {config.size}")
         self.config, self.ranks, self.classes = config, ranks, train.classes
@@ -162,8 +161,7 @@ class FolderData:
         self.augment: Any = None if config.augments_files else augmentation(config, out_dtype).to(ranks.device)
         self._mixing = Mixing(config, len(self.classes), ranks.rank)
         self._config, self._ranks, self._records = config, ranks, joined([train, *extra])
-        if len(self._records) < config.batch:
-            raise ValueError(f"batch: expected at most the {len(self._records)} training images, got {config.batch}")
+        _check_batch(config, len(self._records))
         self._kind = self._kind_of(0)
         self._train = _training_loader(config, ranks, self._records, 0)
         self._val = _validation_loader(config, ranks, matched("val", val, train))
@@ -289,6 +287,12 @@ ORIGINS = {
     "imagenet": "ImageNet comes from image-net.org (ILSVRC2012, after registration)",
     "tinyimagenet": "Tiny ImageNet comes from cs231n.stanford.edu (tiny-imagenet-200.zip)",
 }
+
+
+def _check_batch(config: TrainConfig, images: int) -> None:
+    """ValueError if so many training images are less than a batch."""
+    if images < config.batch:
+        raise ValueError(f"batch: expected at most the {images} training images, got {config.batch}")
 
 
 def _check_exists(name: str, path: str) -> None:
