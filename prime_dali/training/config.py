@@ -99,7 +99,9 @@ class TrainConfig:
         float, "decay of the average of the weights (EMA), which is validated and saved beside them; 0: no average"
     ] = 0.0
     seed: Annotated[int, "seed of all random numbers"] = 1
-    limit_steps: Annotated[int, "maximum number of steps per epoch, for trials; 0: all"] = 0
+    limit_steps: Annotated[
+        int, "for trials: maximum number of steps per epoch; a validation has at most as many images; 0: all"
+    ] = 0
 
     mixing: Annotated[Literal["paper", "official", "none"], "PRIME: chains and weights"] = "paper"
     draws: Annotated[
@@ -154,7 +156,9 @@ class TrainConfig:
             _arguments.amplitude(name, getattr(self, name))
         for name in ("lr", "muon_sgd_lr_scale"):
             if not _arguments.amplitude(name, getattr(self, name)):
-                raise ValueError(f"{name}: expected more than 0, as nothing is learned with 0, got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name}: expected more than 0, as nothing is learned with 0, got {getattr(self, name)}"
+                )
         for name in ("drop_path", "label_smoothing", "ema_decay", "beta2"):
             if _arguments.amplitude(name, getattr(self, name)) >= 1:
                 raise ValueError(f"{name}: expected at least 0 and less than 1, got {getattr(self, name)}")
