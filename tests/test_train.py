@@ -281,7 +281,7 @@ def test_two_processes(cifar: Path, tmp_path: Path) -> None:
 
     alone._bar = Bar()
     assert not alone._validate()
-    assert notes == ["validating, 100%", ""]
+    assert notes == ["validating, 0%", ""]
     assert alone.accuracy == seen["accuracy"]
 
 

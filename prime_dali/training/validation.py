@@ -26,7 +26,7 @@ def count_correct(
         ranks: All processes.
         dtype: bfloat16 for autocast.
         stopped: Asked before each batch.
-        progress: Called after each batch with the number of images so far.
+        progress: Called before each batch with the number of images so far.
 
     Returns:
         None if ``stopped`` said so in any of the processes, which learn it before the same batch and all end there.
@@ -44,8 +44,8 @@ def count_correct(
                 return None
             if batch is None:  # others have more
                 continue
+            progress(count)
             images, labels = batch
             with torch.autocast(ranks.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
                 right += (network(images).argmax(1) == labels).sum()
             count += len(labels)
-            progress(count)
