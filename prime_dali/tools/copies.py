@@ -83,9 +83,9 @@ def pictures(settings: Settings) -> None:
             (folder / provenance.named(shard)).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
-            for (_, photo, copies), made in zip(tasks, results, strict=True):
+            for place, ((_, photo, copies), made) in enumerate(zip(tasks, results, strict=True), 1):
                 if isinstance(made, str) and settings.on_error == "fail":
-                    raise jobs.stopping(made)
+                    raise jobs.stopping(made, tasks[place:], lambda task: _checked(settings, task[1]), bar)
                 bar.update(len(copies))
                 if isinstance(made, list):
                     provenance.write(files, made)
@@ -134,14 +134,20 @@ def _begin(shared: Any) -> None:
     _shared = shared
 
 
+def _checked(settings: Settings, photo: Path) -> NDArray[np.uint8]:
+    """An image before it is augmented; PhotoError if it cannot be used, or its copies cannot have their names."""
+    path = settings.source / photo
+    jobs.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
+    return read(path, settings.size)
+
+
 def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]] | str:
     """Write these copies of an image; return their records, or an error message."""
     settings: Settings = _shared[0]
     path = settings.source / photo
     try:
-        jobs.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
         stamp = provenance.stamped(path)
-        image, digest = read(path, settings.size), sha256(path)
+        image, digest = _checked(settings, photo), sha256(path)
         if provenance.stamped(path) != stamp:
             raise PhotoError(f"{shown(path)}: expected a file that does not change, but it changed while it was read")
     except PhotoError as error:

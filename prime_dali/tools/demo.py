@@ -18,7 +18,7 @@ from .._files import Report
 from .._progress import facts, plural
 from ..config import PrimeConfig
 from ..data.folders import shown
-from ..data.pictures import PhotoError, read_photos
+from ..data.pictures import PhotoError, read_photos, unusable
 from ..data.records import Records
 from . import doctor, gallery_figures, gallery_words
 
@@ -103,9 +103,9 @@ def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -
 
     records = Records([str(path) for path in photos], np.zeros(len(photos), np.int64))
     broken = loader.broken_images(records, range(len(photos)), 0 if device == "gpu" else None)
+    if broken and on_error == "fail":
+        raise unusable(list(broken.values()))
     for why in broken.values():
-        if on_error == "fail":
-            raise PhotoError(why)
         report(f"skipped {why}")
     if len(broken) == len(photos):
         raise PhotoError("no photographs are left that DALI can decode")
