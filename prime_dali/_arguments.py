@@ -22,7 +22,8 @@ CLEAN = "clean"
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SYNONYMS = {"gpu": "cuda", "cuda": "gpu"}  # torch's and DALI's names of the same thing
+# torch's and DALI's names of the same thing, and an earlier one
+_SYNONYMS = {"gpu": "cuda", "cuda": "gpu", "fail": "raise"}
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:

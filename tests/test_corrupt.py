@@ -137,7 +137,7 @@ def test_one_run_at_a_time(source: Path, tmp_path: Path) -> None:
     (["--severities", "6"], "--severities: expected 1 to 5, got 6"),
     (["--seed", "-1"], "seed: expected 0 to"),
     (["--benchmark", "c-bar", "--extra"], "extra: expected only with the benchmark c"),
-    (["--on-error", "skip"], "--on-error: expected 'fail' for CIFAR"),
+    (["--on-error", "skip"], "--on-error: expected 'raise' for CIFAR"),
 ])  # fmt: skip
 def test_bad_settings(
     arguments: list[str], message: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture

@@ -310,11 +310,11 @@ def test_all_pictures_that_cannot_be_used_are_in_one_message(tmp_path: Path) -> 
         (tmp_path / f"{number:02}.png").touch()
     files = sorted(tmp_path.iterdir())
     with pytest.raises(PhotoError) as bad:
-        _pictures.read_photos(files, 32, "fail", print)
+        _pictures.read_photos(files, 32, "raise", print)
     named = "; ".join(f"{file}: not a readable image (empty)" for file in files[:10])
     assert str(bad.value) == f"12 images cannot be used: {named}; and 2 more"
     with pytest.raises(PhotoError) as bad:
-        _pictures.read_photos(files[:1], 32, "fail", print)
+        _pictures.read_photos(files[:1], 32, "raise", print)
     assert str(bad.value) == f"{files[0]}: not a readable image (empty)"
 
 

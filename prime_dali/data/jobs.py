@@ -130,7 +130,7 @@ def check_joined(
         all_shards: As :func:`joining` yields them.
         names: All pictures.
         incomplete: Numbers of those whose files are not all there.
-        on_error: ``"skip"``, or ``"fail"`` if none may be skipped.
+        on_error: ``"skip"``, or ``"raise"`` if none may be skipped.
 
     Raises:
         ValueError: Something is missing; the message names the shards.
@@ -139,7 +139,7 @@ def check_joined(
     left_out = {name for shard in all_shards for name in shard.skipped(folder)}
     skipped = [number for number in incomplete if str(names[number]) in left_out]
     partition.check_none_missing(folder, all_shards, len(names), sorted(set(incomplete) - set(skipped)))
-    if skipped and on_error == "fail":
+    if skipped and on_error == "raise":
         raise PhotoError(
             f"{shown(names[skipped[0]])}: expected no picture that a shard has skipped, got {len(skipped)}; "
             "--on-error skip joins the others"

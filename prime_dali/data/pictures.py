@@ -161,11 +161,11 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
     Args:
         paths: Files.
         size: Side length of the squares in pixels.
-        on_error: ``"fail"``: bad files are an error. ``"skip"``: bad files are reported and left out.
+        on_error: ``"raise"``: bad files are an error. ``"skip"``: bad files are reported and left out.
         report: Called with one line per bad file, and one with their number.
 
     Raises:
-        PhotoError: There are bad files and ``on_error`` is ``"fail"``, or there is no good file.
+        PhotoError: There are bad files and ``on_error`` is ``"raise"``, or there is no good file.
     """
     good: dict[Path, NDArray[np.uint8]] = {}
     bad: list[str] = []
@@ -174,7 +174,7 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
             good[path] = read_photo(path, size)
         except PhotoError as error:
             bad.append(str(error))
-    if bad and on_error == "fail":
+    if bad and on_error == "raise":
         raise unusable(bad)
     for why in bad:
         report(f"skipped {why}")

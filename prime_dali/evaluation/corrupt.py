@@ -52,7 +52,7 @@ class Settings:
     severities: Sequence[int] = SEVERITIES
     seed: int = 0
     workers: int = 1
-    on_error: str = "fail"
+    on_error: str = "raise"
     """``skip``: log and leave out photographs that cannot be read."""
     label: str | None = None
     """Where shards in ``source`` have the label; None: the usual names."""
@@ -95,8 +95,8 @@ def parser() -> _command.Parser:
     out.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     out.add_argument("--workers", type=_command.workers, default="0", help="processes; 0: one per core")
     out.add_argument(
-        "--on-error", choices=("fail", "skip"), default="fail",
-        help="skip: log and leave out unreadable photographs of ImageNet (default: fail)",
+        "--on-error", choices=("raise", "skip"), default="raise",
+        help="skip: log and leave out unreadable photographs of ImageNet (default: raise, an error)",
     )  # fmt: skip
     partition.add_options(out)
     return out
@@ -163,9 +163,9 @@ def _checked(settings: Settings) -> Settings:
     source, destination = settings.source.resolve(), settings.destination.resolve()
     if destination.is_relative_to(source):
         raise ValueError(f"destination: expected a folder outside the source {source}, got {destination}")
-    if settings.kind == "cifar" and settings.on_error != "fail":
+    if settings.kind == "cifar" and settings.on_error != "raise":
         raise ValueError(
-            f"on_error: expected 'fail' for CIFAR, whose images are in few files, got {settings.on_error!r}"
+            f"on_error: expected 'raise' for CIFAR, whose images are in few files, got {settings.on_error!r}"
         )
     return replace(
         settings,
@@ -264,7 +264,7 @@ def _imagenet(settings: Settings) -> None:
         results = pool.map(_imagenet_photo, own, chunksize=4)
         for place, (number, (made, error)) in enumerate(zip(own, results, strict=True), 1):
             work.made += made
-            if error and settings.on_error == "fail":
+            if error and settings.on_error == "raise":
                 raise jobs.stopping(error, own[place:], functools.partial(_read_photo, settings, photos), bar)
             bar.update()
             if error:

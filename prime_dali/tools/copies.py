@@ -56,7 +56,7 @@ class Settings:
     workers: int | None = None
     """Processes that read, augment and write; with CIFAR, threads. None: one a core; with CUDA at most 16 processes,
     because each takes hundreds of MB of its memory."""
-    on_error: str = "fail"
+    on_error: str = "raise"
     """``skip``: log and leave out files that cannot be used."""
     shard: Shard | None = None
     """Do only this part of the work; :func:`.augment.join` puts the parts together."""
@@ -84,7 +84,7 @@ def pictures(settings: Settings) -> None:
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
             for place, ((_, photo, copies), made) in enumerate(zip(tasks, results, strict=True), 1):
-                if isinstance(made, str) and settings.on_error == "fail":
+                if isinstance(made, str) and settings.on_error == "raise":
                     raise jobs.stopping(made, tasks[place:], lambda task: _checked(settings, task[1]), bar)
                 bar.update(len(copies))
                 if isinstance(made, list):
@@ -110,7 +110,7 @@ def photos(settings: Settings) -> list[Path]:
                 empty.pop(parent, None)
     for folder in empty:  # a class that would be lost
         message = f"{shown(folder)}: expected images ({', '.join(PICTURES)}), found none"
-        if settings.on_error == "fail" or not found:
+        if settings.on_error == "raise" or not found:
             raise FileNotFoundError(message)
         print(f"skipped {message}")
     jobs.check_distinct(settings.source, found, lambda photo: photo.with_suffix(""))
