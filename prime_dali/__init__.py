@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments, _native, reference
-from .config import PrimeConfig, as_config, preset
+from .config import PrimeConfig, as_config, preset, takes_config
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = ["PRIME", "Plan", "PrimeConfig", "apply", "arrays", "check_pixels", "preset", "reference", "sample"]
 
 
+@takes_config
 def sample(
     config: PrimeConfig | str,
     index: Any,

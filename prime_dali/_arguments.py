@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import operator
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from ._progress import plural
 
@@ -18,8 +19,11 @@ MAX_VIEWS = 16
 MAX_CHANNELS = 16
 CLEAN = "clean"
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-_SYNONYMS = {"gpu": "cuda", "cuda": "gpu"}  # torch's and DALI's names of the same thing
+# torch's and DALI's names of the same thing, and an earlier one
+_SYNONYMS = {"gpu": "cuda", "cuda": "gpu", "fail": "raise"}
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
@@ -45,6 +49,28 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
 def renamed(name: str, now: str) -> str:
     """The message for a name of earlier versions."""
     return f"{name}: is called {now} now"
+
+
+def elsewhere(where: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function or a constructor raise a TypeError for a keyword that belongs elsewhere.
+
+    Args:
+        where: What to write instead, by keyword.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        called = function.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(function)
+        def answering(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name in where:
+                    raise TypeError(f"{name}: expected as {where[name]}, got a keyword of {called}()")
+            return function(*args, **kwargs)
+
+        return answering
+
+    return decorate
 
 
 def one_of(argument: str, value: Any, known: Collection[str]) -> None:

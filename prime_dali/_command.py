@@ -93,6 +93,11 @@ class Parser(argparse.ArgumentParser):
         Parser.current = Parser.current or self
         return options
 
+    def given(self, args: Sequence[str]) -> list[str]:
+        """The names of the options that are among these words, whatever their values; not those with defaults alone."""
+        words = {word.partition("=")[0] for word in args}
+        return [action.dest for action in self._actions if words.intersection(action.option_strings)]
+
     def as_option(self, message: str) -> str:
         """A message about a function's argument, reworded for the option that it came from."""
         argument, colon, rest = message.partition(": ")

@@ -299,6 +299,13 @@ _PRESETS = {
 }
 
 
+takes_config = _arguments.elsewhere(
+    {name: f"preset(NAME).replace({name}=...)" for name in PrimeConfig.__dataclass_fields__}
+)
+"""Decorates a function or a constructor with the argument ``config``, to which users might give a field of that."""
+
+
+@takes_config
 def preset(name: str) -> PrimeConfig:
     """The parameters of the paper's appendix for ``"imagenet"`` (224 x 224) or ``"cifar"`` (32 x 32).
 

@@ -10,7 +10,7 @@ import torch
 from . import _arguments, _counting, torch_ops
 from ._epochs import Epochs
 from ._progress import plural
-from .config import PrimeConfig, as_config
+from .config import PrimeConfig, as_config, takes_config
 
 
 class PRIME(Epochs):
@@ -51,6 +51,7 @@ class PRIME(Epochs):
 
     counter: torch.Tensor
 
+    @takes_config
     def __init__(
         self,
         config: PrimeConfig | str = "imagenet",

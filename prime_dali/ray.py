@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _batches, _devices, _extras, arrays
-from .config import PrimeConfig, as_config, require_image_draws
+from .config import PrimeConfig, as_config, require_image_draws, takes_config
 
 try:
     import ray
@@ -68,6 +68,7 @@ class PRIME:
         dtype('uint16')
     """
 
+    @takes_config
     def __init__(
         self,
         config: PrimeConfig | str = "imagenet",

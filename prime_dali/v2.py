@@ -10,7 +10,7 @@ import torch
 from . import _arguments, _counting, _extras, torch_ops
 from ._epochs import Epochs
 from ._progress import plural
-from .config import PrimeConfig, as_config
+from .config import PrimeConfig, as_config, takes_config
 
 try:
     import PIL.Image
@@ -79,6 +79,7 @@ class PRIME(Epochs, v2.Transform):
 
     _transformed_types = (*_IMAGES, v2._utils.is_pure_tensor)
 
+    @takes_config
     def __init__(
         self, config: PrimeConfig | str = "imagenet", *, seed: int = 0, index_key: str | int | None = None
     ) -> None:

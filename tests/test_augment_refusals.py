@@ -56,7 +56,7 @@ def test_refuses_other_settings(source: Path, tmp_path: Path, capsys: pytest.Cap
     (["--copies", "0"], "copies: expected 1 to 10000, got 0"),
     (["--quality", "90"], "quality: expected only with the format jpeg, got 90 with png"),
     (["--format", "jpeg", "--quality", "101"], "quality: expected 1 to 100, got 101"),
-    (["--cifar", "10", "--size", "32"], "cifar: expected no size, the format png and on_error fail"),
+    (["--cifar", "10", "--size", "32"], "cifar: expected no size, the format png and on_error raise"),
     (["--cifar", "10"], "photos: expected CIFAR-10, as cifar-"),
     (["--alpha", "-1"], "alpha: expected a finite number >= 0"),
 ])  # fmt: skip

@@ -137,7 +137,7 @@ def test_one_run_at_a_time(source: Path, tmp_path: Path) -> None:
     (["--severities", "6"], "--severities: expected 1 to 5, got 6"),
     (["--seed", "-1"], "seed: expected 0 to"),
     (["--benchmark", "c-bar", "--extra"], "extra: expected only with the benchmark c"),
-    (["--on-error", "skip"], "--on-error: expected 'fail' for CIFAR"),
+    (["--on-error", "skip"], "--on-error: expected 'raise' for CIFAR"),
 ])  # fmt: skip
 def test_bad_settings(
     arguments: list[str], message: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
@@ -217,18 +217,21 @@ def test_imagenet_layout(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     picture.convert("CMYK").resize((512, 256)).save(source / "n02" / "cmyk.jpg")
     broken = source / "n02" / "b.JPEG"
     broken.write_bytes((source / "n01" / "a.JPEG").read_bytes()[:999])
+    last = source / "n02" / "z.JPEG"
+    last.touch()
 
     command = ["corrupt", "imagenet", str(source), str(out), "--only", "snow", "contrast", "--severities", "4", "2"]
     command += ["--workers", "1"]
     assert cli.main(command) == 1
     said = capsys.readouterr()
-    assert f"{broken}: not a readable image" in said.err
+    assert f"2 images cannot be used: {broken}: not a readable image" in said.err
+    assert f"; {last}: not a readable image" in said.err
     assert "; the same command with --on-error skip goes on without such files; once they are mended" in said.err
     assert "ImageNet-C: stopped after 2 images\n" in said.out  # the broken one would stop the same command again
     assert cli.main([*command, "--on-error", "skip"]) == 0
     printed = capsys.readouterr().out
     assert f"skipped {broken}: not a readable image" in printed
-    assert "skipped 1 of 4 files" in printed
+    assert "skipped 2 of 5 files" in printed
 
     photos = ["n01/a.JPEG", "n01/gray.png.JPEG", "n02/cmyk.jpg"]
     expected = {f"{name}/{severity}/{file}" for name in ("snow", "contrast") for severity in (2, 4) for file in photos}

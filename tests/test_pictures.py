@@ -94,7 +94,7 @@ def test_skipped_pictures(command: str, tree: Path, tmp_path: Path, capfd: pytes
     }[command]
     if command == "gallery":
         assert cli.main([command, *arguments]) == 1
-        assert capfd.readouterr().err.startswith(f"prime-dali {command}: {tree}/cls/")
+        assert capfd.readouterr().err.startswith(f"prime-dali {command}: {BAD} images cannot be used: {tree}/cls/")
     assert cli.main([command, *arguments, "--on-error", "skip"]) == 0
     printed = capfd.readouterr().out
     printed.encode("ascii")
@@ -302,6 +302,20 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert "photos/c: expected a folder or file, got a dangling link" in capsys.readouterr().err
     (photos / "c").rename(photos / "c.jpg")  # a picture that is gone
     assert _folders.classes(photos) == ["a", "b"]
+
+
+def test_all_pictures_that_cannot_be_used_are_in_one_message(tmp_path: Path) -> None:
+    """Up to ten; of the others their number."""
+    for number in range(12):
+        (tmp_path / f"{number:02}.png").touch()
+    files = sorted(tmp_path.iterdir())
+    with pytest.raises(PhotoError) as bad:
+        _pictures.read_photos(files, 32, "raise", print)
+    named = "; ".join(f"{file}: not a readable image (empty)" for file in files[:10])
+    assert str(bad.value) == f"12 images cannot be used: {named}; and 2 more"
+    with pytest.raises(PhotoError) as bad:
+        _pictures.read_photos(files[:1], 32, "raise", print)
+    assert str(bad.value) == f"{files[0]}: not a readable image (empty)"
 
 
 def test_names_that_would_become_one(tmp_path: Path) -> None:

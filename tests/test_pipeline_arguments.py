@@ -17,7 +17,17 @@ import pipelining
 from nvidia.dali import types
 from pipelining import COUNT, made, reader, train
 
-from prime_dali.dali import CenterCrop, Execution, Loader, Reader, Source, native, train_pipeline, val_pipeline
+from prime_dali.dali import (
+    Augmentation,
+    CenterCrop,
+    Execution,
+    Loader,
+    Reader,
+    Source,
+    native,
+    train_pipeline,
+    val_pipeline,
+)
 
 folder = pipelining.folder  # fixtures
 
@@ -100,7 +110,7 @@ OLD = {
 OLD_OF_TRAINING = {
     "config": "prime=...", "views": "prime=Augmentation(views=...)", "mode": "prime=Augmentation(mode=...)",
     "area": "crop=RandomCrop(area=...)", "ratio": "crop=RandomCrop(ratio=...)", "flip": "crop=RandomCrop(flip=...)",
-    "shuffle": "data=Reader(shuffle=...)",
+    "shuffle": "data=Reader(shuffle=...)", "alpha": "prime=preset(NAME).replace(alpha=...)",
 }  # fmt: skip
 
 
@@ -112,6 +122,10 @@ def test_keywords_that_are_in_groups_now(folder: Path) -> None:
         for name, place in (OLD | more).items():
             with pytest.raises(TypeError, match=re.escape(f"{name}: expected as {place.format(crop)}, got a keyword")):
                 function(folder, batch_size=4, **{name: None})
+    with pytest.raises(
+        TypeError, match=re.escape("alpha: expected as preset(NAME).replace(alpha=...), got a keyword of")
+    ):
+        Augmentation("cifar", alpha=2)
 
 
 def test_validation_keeps_the_order_of_the_list(folder: Path) -> None:

@@ -26,6 +26,7 @@ from prime_dali.training import checkpoint, train
 from prime_dali.training.data import FolderData
 from prime_dali.training.ranks import Ranks
 from prime_dali.training.trainer import Trainer
+from prime_dali.training.validation import count_correct
 
 one_thread = training.one_thread  # a fixture
 WORLD, IMAGES, VALIDATION = 4, 24, 9
@@ -116,6 +117,29 @@ def test_every_image_once_an_epoch(world: int, data: Path, tmp_path: Path) -> No
         expected = permutation(config.seed, epoch, IMAGES).reshape(STEPS, BATCH)
         assert [sorted(itertools.chain(*step)) for step in steps] == np.sort(expected).tolist()
     assert sum(len(labels) for part in parts for _, labels in part.validation()) == VALIDATION
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [([(0, 1), (0, 1), (0, 1), (0, 0)], (2, 4)), ([(0, 1), (1, 1)], None), ([(0, 0), (0, 0), (1, 0)], (2, 4))],
+    ids=["another has more batches", "another is asked to stop", "another is asked after the last one"],
+)
+def test_processes_end_a_validation_at_the_same_batch(
+    others: list[tuple[int, int]], expected: tuple[int, int] | None
+) -> None:
+    """``others``: before each batch, whether another process was asked to stop, and has one."""
+
+    class Two(Ranks):
+        def sum(self, *numbers: int) -> list[int]:
+            return [own + other for own, other in zip(numbers, others.pop(0), strict=True)]
+
+    images, seen = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]] * 2), []
+    batches = [(batch, torch.tensor([1, 1])) for batch in images]
+    ranks = Two(0, 2, torch.device("cpu"))
+    found = count_correct(torch.nn.Identity(), batches, ranks, torch.float32, lambda: False, seen.append)
+    assert found == expected
+    assert not others
+    assert seen == ([0, 2] if expected else [0])
 
 
 def test_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,22 @@ def test_measure_agrees_with_brute_force() -> None:
                         cos = target @ other / np.sqrt((target @ target) * (other @ other))
                         least = min(least, 1 - cos)
                     assert found[place, m, c, s] == pytest.approx(least, rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.timeout(60)
+def test_workers_of_a_process_in_which_opencv_has_threads() -> None:
+    """They are forked, without these threads, and must not wait for them."""
+    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+    before = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(2)
+        cv2.cvtColor(np.zeros((1000, 1000, 3), np.float32), cv2.COLOR_RGB2HSV)
+        time.sleep(0.3)  # the second thread waits for work
+        source = samples.Corruptions.of(cifar(2), ["contrast"], [1], 7)
+        assert [error for _, _, error in samples.pairs(source, [0, 1], 1)] == ["", ""]
+        assert cv2.getNumThreads() == 2
+    finally:
+        cv2.setNumThreads(before)
 
 
 def test_samples_without_mixing_are_one_chain() -> None:

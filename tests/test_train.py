@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -202,6 +203,16 @@ def test_bad_data(cifar: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*"))
 
 
+def test_a_trial_validates_on_few_images_of_all_classes(cifar: Path) -> None:
+    """As many as there are in its steps of an epoch."""
+    config = TrainConfig(data=str(cifar), out="o", batch=10, limit_steps=2)
+    parts = [CifarData(config, Ranks(i, 2, torch.device("cpu")), torch.float32) for i in range(2)]
+    labels = [torch.cat([labels for _, labels in part.validation()]).tolist() for part in parts]
+    expected = [3 * i // 2 % 10 for i in range(20)]  # 20 of 30 images, whose labels are 0 to 9, three times
+    assert labels == [expected[0::2], expected[1::2]]
+    assert parts[0].validation_images == 20
+
+
 @pytest.mark.parametrize("method", ["standard", "augmix", "prime"])
 def test_processes_share_every_batch(cifar: Path, method: str) -> None:
     """Two processes see, together, what one sees; and a later step needs no earlier one."""
@@ -262,7 +273,15 @@ def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     assert seen["images"] == TEST
     alone = Trainer(train.read(words), ALONE, lambda line: None)
     alone._log = checkpoint.Log(tmp_path, alone.step)
+    notes: list[str] = []
+
+    class Bar:
+        note = property(lambda self: "", lambda self, note: notes.append(note))
+        hidden = contextlib.nullcontext
+
+    alone._bar = Bar()
     assert not alone._validate()
+    assert notes == ["validating, 0%", ""]
     assert alone.accuracy == seen["accuracy"]
 
 

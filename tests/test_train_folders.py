@@ -156,6 +156,8 @@ def test_tiny_imagenet(tmp_path: Path, photo: np.ndarray) -> None:
                     "--stem=imagenet", "--limit-steps=2", "--batch=4", "--epochs=1", "--warmup=0.6")  # fmt: skip
     assert trainer.run().finished
     assert len(trainer.classifier.classes) == 200
+    [seen] = [line["images"] for line in checkpoint.read_log(tmp_path / "out") if "accuracy" in line]
+    assert seen == 2 * 4  # as many as in the steps
     (tmp_path / "data" / "train" / "n00000007").rename(tmp_path / "away")
     message = "data: .*train: expected the 200 classes of Tiny ImageNet, got 199; --recipe imagenet --weights= takes any classes"
     with pytest.raises(ValueError, match=message):

@@ -87,6 +87,9 @@ def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None
 
     saved.write_text(yaml.safe_dump(c.plain()))
     assert train.read(["--config", str(saved)]) == c
+    file.write_text("recipe: cifar10-fast\nalpha: 2\n")  # also of settings that this method does not read
+    plain = train.read(["--config", str(file), "--data", "d", "--out", "o", "--method", "standard"])
+    assert (plain.method, plain.alpha, plain.mixing) == ("standard", 2, "official")
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -95,6 +98,11 @@ def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None
     (["--batch", "many"], "batch"),
     (["--nonsense", "1"], "nonsense"),
     (["--lr"], "lr"),
+    (["--method", "standard", "--alpha", "1"], "--alpha: expected with --method prime, got it with --method standard"),
+    (["--method=standard", "--width=3"], "--width: expected with --method prime or --method augmix, got it with"),
+    (["--severity", "3"], "--severity: expected with --method augmix, got it with --method prime"),
+    (["--beta2", "0.9"], "--beta2: expected with --optimizer adamw, got it with --optimizer sgd"),
+    (["--no-jsd", "--jsd-weight", "1"], "--jsd-weight: expected with --jsd, got it with --no-jsd"),
 ])  # fmt: skip
 def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -107,7 +115,7 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"jsd": True, "method": "standard"}, "jsd: expected method augmix or prime"),
     ({"batch": 0}, "batch: expected 1 to"),
     ({"alpha_start": -1.0}, "alpha_start: expected a finite number >= 0"),
-    ({"alpha_start": 0.0, "method": "augmix"}, "alpha_start: expected 1 with method augmix, got 0.0"),
+    ({"alpha_start": 0.0, "method": "augmix"}, "alpha_start: expected 1.0 with method augmix, got 0.0"),
     ({"alpha_start": 0.0, "epochs": 1}, "alpha_start: expected 1 with a single epoch, got 0.0"),
     ({"draws": "batch", "method": "standard"}, "draws: expected 'image' with method standard, got 'batch'"),
     ({"alpha_start": 1e7, "alpha": 2.0}, "alpha_start: expected at most 500000 with alpha 2, got 1e\\+07"),
@@ -118,6 +126,8 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"deepaugment": ("a", "b")}, "deepaugment: expected the folders EDSR and CAE, with an ImageNet recipe"),
     ({"primitives": ("blur",)}, "primitives: .*'blur'"),
     ({"lr": -1.0}, "lr: expected a finite number >= 0"),
+    ({"lr": 0.0}, "lr: expected more than 0, as nothing is learned with 0, got 0.0"),
+    ({"muon_sgd_lr_scale": 0.0}, "muon_sgd_lr_scale: expected more than 0"),
     ({"ema_decay": 1.0}, "ema_decay: expected at least 0 and less than 1, got 1.0"),
     ({"label_smoothing": 1.0}, "label_smoothing: expected at least 0 and less than 1"),
     ({"layer_decay": 0.0}, "layer_decay: expected more than 0 and at most 1, got 0.0"),

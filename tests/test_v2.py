@@ -180,6 +180,7 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
     "a word": (NAMED, {"image": IMAGES[0], "index": "a"}, "index: expected an int, got str"),
     "a bool as key": ({"index_key": True}, None, "index_key: expected the key or the position"),
     "a config": ({"config": 3}, None, "config: expected"),
+    "a field": ({"depth": 2}, None, r"depth: expected as preset\(NAME\).replace\(depth=...\), got a keyword of PRIME"),
 }  # fmt: skip
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from .. import _arguments
-from ..config import PrimeConfig, as_config
+from ..config import PrimeConfig, as_config, takes_config
 from ..data.statistics import IMAGENET_STATISTICS
 from .operator import MODES, types
 
@@ -51,6 +50,9 @@ class Augmentation:
         _arguments.one_of("mode", self.mode, MODES)
         config = None if self.config is None else as_config(self.config)
         assign(self, config=config, views=_arguments.training_views(self.views))
+
+
+Augmentation.__init__ = takes_config(Augmentation.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -232,29 +234,23 @@ _RENAMED = {
 
 
 def moved(**groups: type | tuple[type, ...]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function raise an error for a keyword of earlier versions that names the argument and group to use now.
+    """Make a function raise an error for a field of a group, or of PRIME's configuration, that names its place.
 
     Args:
         groups: The group of each argument. Of two groups with the same field the later one is named.
     """
-    where = {
-        field.name: f"{argument}={kind.__name__}({field.name}=...)"
-        for argument, kinds in groups.items()
-        for kind in (kinds if isinstance(kinds, tuple) else (kinds,))
-        for field in dataclasses.fields(kind)
-    } | _RENAMED
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def answering(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name in kwargs:
-                if name in where:
-                    raise TypeError(f"{name}: expected as {where[name]}, got a keyword of {function.__name__}()")
-            return function(*args, **kwargs)
-
-        return answering
-
-    return decorate
+    fields = PrimeConfig.__dataclass_fields__ if "prime" in groups else ()
+    where = (
+        {name: f"prime=preset(NAME).replace({name}=...)" for name in fields}
+        | {
+            field.name: f"{argument}={kind.__name__}({field.name}=...)"
+            for argument, kinds in groups.items()
+            for kind in (kinds if isinstance(kinds, tuple) else (kinds,))
+            for field in dataclasses.fields(kind)
+        }
+        | _RENAMED
+    )
+    return _arguments.elsewhere(where)
 
 
 def assign(instance: Any, **values: Any) -> None:

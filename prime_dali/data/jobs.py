@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,11 @@ from ..config import with_new_names
 from . import partition
 from .folders import shown
 from .partition import Shard
-from .pictures import PhotoError
+from .pictures import PhotoError, unusable
 from .records import Records
 
 MANIFEST = "manifest.json"
+Item = TypeVar("Item")
 UNFINISHED = ".unfinished"  # the folder in a destination where files are written before they get their names
 
 
@@ -129,7 +130,7 @@ def check_joined(
         all_shards: As :func:`joining` yields them.
         names: All pictures.
         incomplete: Numbers of those whose files are not all there.
-        on_error: ``"skip"``, or ``"fail"`` if none may be skipped.
+        on_error: ``"skip"``, or ``"raise"`` if none may be skipped.
 
     Raises:
         ValueError: Something is missing; the message names the shards.
@@ -138,7 +139,7 @@ def check_joined(
     left_out = {name for shard in all_shards for name in shard.skipped(folder)}
     skipped = [number for number in incomplete if str(names[number]) in left_out]
     partition.check_none_missing(folder, all_shards, len(names), sorted(set(incomplete) - set(skipped)))
-    if skipped and on_error == "fail":
+    if skipped and on_error == "raise":
         raise PhotoError(
             f"{shown(names[skipped[0]])}: expected no picture that a shard has skipped, got {len(skipped)}; "
             "--on-error skip joins the others"
@@ -206,10 +207,31 @@ def tell_skipped(skipped: int, total: int) -> None:
         raise PhotoError("no readable picture is left")
 
 
-def stopping(error: str) -> PhotoError:
-    """The error of a picture that stops a run, with how to go on: a mended file is another source."""
-    return PhotoError(
-        f"{error}; the same command with --on-error skip goes on without such files; once they are mended, write to a "
+def stopping(error: str, rest: Sequence[Item], check: Callable[[Item], object], bar: _progress.Progress) -> PhotoError:
+    """The error of a picture that stops a run, and of those after it that would stop it too, with how to go on.
+
+    Args:
+        error: Of this picture.
+        rest: The others, as ``check`` takes them.
+        check: Raises a PhotoError for one that cannot be used.
+        bar: Of the run.
+    """
+    bar.note = "looking for other pictures that cannot be used"
+
+    def message(one: Item) -> str:
+        try:
+            check(one)
+        except PhotoError as found:
+            return str(found)
+        return ""
+
+    threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    try:
+        found = unusable([error, *filter(None, threads.map(message, rest))])
+    finally:
+        threads.shutdown(cancel_futures=True)  # at Ctrl-C
+    return PhotoError(  # a mended file is another source
+        f"{found}; the same command with --on-error skip goes on without such files; once they are mended, write to a "
         "new folder"
     )
 

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -40,8 +40,18 @@ _TURNS = {
 }  # fmt: skip
 
 
+_NAMED = 10  # images that cannot be used, in one message
+
+
 class PhotoError(ValueError):
     """An image that cannot be used; the message names the file."""
+
+
+def unusable(errors: Sequence[str], unit: str = "image") -> PhotoError:
+    """The error of images of which each has a message, one at least: with the first ten, and the number of others."""
+    several = f"{plural(len(errors), unit)} cannot be used: " if len(errors) > 1 else ""
+    more = f"; and {len(errors) - _NAMED:,} more" if len(errors) > _NAMED else ""
+    return PhotoError(f"{several}{'; '.join(errors[:_NAMED])}{more}")
 
 
 @contextlib.contextmanager
@@ -151,21 +161,24 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
     Args:
         paths: Files.
         size: Side length of the squares in pixels.
-        on_error: ``"fail"``: the first bad file raises. ``"skip"``: bad files are reported and left out.
+        on_error: ``"raise"``: bad files are an error. ``"skip"``: bad files are reported and left out.
         report: Called with one line per bad file, and one with their number.
 
     Raises:
-        PhotoError: There is a bad file and ``on_error`` is ``"fail"``, or there is no good file.
+        PhotoError: There are bad files and ``on_error`` is ``"raise"``, or there is no good file.
     """
     good: dict[Path, NDArray[np.uint8]] = {}
+    bad: list[str] = []
     for path in paths:
         try:
             good[path] = read_photo(path, size)
         except PhotoError as error:
-            if on_error == "fail":
-                raise
-            report(f"skipped {error}")
-    if len(good) < len(paths):
+            bad.append(str(error))
+    if bad and on_error == "raise":
+        raise unusable(bad)
+    for why in bad:
+        report(f"skipped {why}")
+    if bad:
         report(f"skipped {len(paths) - len(good)} of {plural(len(paths), 'file')}")
     if not good:
         raise PhotoError("no readable photographs are left")

@@ -52,7 +52,7 @@ class Settings:
     severities: Sequence[int] = SEVERITIES
     seed: int = 0
     workers: int = 1
-    on_error: str = "fail"
+    on_error: str = "raise"
     """``skip``: log and leave out photographs that cannot be read."""
     label: str | None = None
     """Where shards in ``source`` have the label; None: the usual names."""
@@ -95,8 +95,8 @@ def parser() -> _command.Parser:
     out.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     out.add_argument("--workers", type=_command.workers, default="0", help="processes; 0: one per core")
     out.add_argument(
-        "--on-error", choices=("fail", "skip"), default="fail",
-        help="skip: log and leave out unreadable photographs of ImageNet (default: fail)",
+        "--on-error", choices=("raise", "skip"), default="raise",
+        help="skip: log and leave out unreadable photographs of ImageNet (default: raise, an error)",
     )  # fmt: skip
     partition.add_options(out)
     return out
@@ -163,9 +163,9 @@ def _checked(settings: Settings) -> Settings:
     source, destination = settings.source.resolve(), settings.destination.resolve()
     if destination.is_relative_to(source):
         raise ValueError(f"destination: expected a folder outside the source {source}, got {destination}")
-    if settings.kind == "cifar" and settings.on_error != "fail":
+    if settings.kind == "cifar" and settings.on_error != "raise":
         raise ValueError(
-            f"on_error: expected 'fail' for CIFAR, whose images are in few files, got {settings.on_error!r}"
+            f"on_error: expected 'raise' for CIFAR, whose images are in few files, got {settings.on_error!r}"
         )
     return replace(
         settings,
@@ -261,10 +261,11 @@ def _imagenet(settings: Settings) -> None:
         _pool(settings, len(own), (settings, photos)) as pool,
         _bar(settings, len(own)) as bar,
     ):
-        for number, (made, error) in zip(own, pool.map(_imagenet_photo, own, chunksize=4), strict=True):
+        results = pool.map(_imagenet_photo, own, chunksize=4)
+        for place, (number, (made, error)) in enumerate(zip(own, results, strict=True), 1):
             work.made += made
-            if error and settings.on_error == "fail":
-                raise jobs.stopping(error)
+            if error and settings.on_error == "raise":
+                raise jobs.stopping(error, own[place:], functools.partial(_read_photo, settings, photos), bar)
             bar.update()
             if error:
                 work.skipped.append(str(photos.names[number]))
@@ -307,14 +308,12 @@ def _imagenet_photo(number: int) -> tuple[int, str]:
     from PIL import Image
 
     settings, photos = _shared
-    wanted, name = _paths(settings, photos, number), photos.records.name(number)
+    wanted = _paths(settings, photos, number)
     missing = {key: path for key, path in wanted.items() if not (settings.destination / path).exists()}
     if not missing:
         return 0, ""
     try:
-        longest = max(wanted.values(), key=lambda path: len(os.fsencode(path)))
-        jobs.check_name(settings.destination, longest, name)
-        image = prepared(decoded(photos.records.encoded(number), name), name, corruptions.SIDES[settings.kind])
+        image = _read_photo(settings, photos, number)
     except PhotoError as error:
         return 0, str(error)
     for (corruption, severity), path in missing.items():
@@ -322,6 +321,14 @@ def _imagenet_photo(number: int) -> tuple[int, str]:
         with jobs.finishing(settings.destination, path, settings.shard) as temporary:
             Image.fromarray(changed).save(temporary, "JPEG", quality=85, optimize=True)
     return len(missing), ""
+
+
+def _read_photo(settings: Settings, photos: Photographs, number: int) -> NDArray[np.uint8]:
+    """A photograph before it is corrupted; PhotoError if it cannot be used, or the longest of its names not be had."""
+    name = photos.records.name(number)
+    longest = max(_paths(settings, photos, number).values(), key=lambda path: len(os.fsencode(path)))
+    jobs.check_name(settings.destination, longest, name)
+    return prepared(decoded(photos.records.encoded(number), name), name, corruptions.SIDES[settings.kind])
 
 
 # What both do with a folder and with processes.

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from .. import _arguments
-from ..data.pictures import PhotoError, decoded, dimensions
+from ..data.pictures import PhotoError, decoded, dimensions, unusable
 from ..data.records import Records
 
 LOADERS = ("pillow", "dali")
@@ -120,10 +120,13 @@ class Pictures:
             return
         workers, cuda = self.decoding.workers, device.type == "cuda"
         loader = DataLoader(_Files(self), batch_size=size, num_workers=workers, pin_memory=cuda)
+        broken: list[str] = []  # once there is one, the others of the set are only looked for
         for images, labels, errors in loader:
-            for error in filter(None, errors):
-                raise ValueError(error)
-            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+            broken += filter(None, errors)
+            if not broken:
+                yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+        if broken:
+            raise unusable(broken)
 
     def subset(self, index: NDArray[np.int64]) -> Pictures:
         return replace(self, records=self.records.select(index, self.labels[index], self.records.classes))

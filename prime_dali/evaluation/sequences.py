@@ -16,7 +16,7 @@ from .. import _arguments
 from .._states import read_array
 from ..data import cifar
 from ..data.folders import shown
-from ..data.pictures import PhotoError
+from ..data.pictures import PhotoError, unusable
 from .benchmarks import SIDE, absent_classes, class_positions, folders_in
 from .image_sets import Decoding
 from .names import CIFAR_PERTURBATIONS, EXTRA_PERTURBATIONS, PERTURBATIONS
@@ -108,10 +108,13 @@ class _Videos(Dataset[tuple[torch.Tensor, str]]):
 
     def batches(self, size: int, device: torch.device) -> Iterator[torch.Tensor]:
         cuda, step = device.type == "cuda", max(size // self.frames, 1)
+        broken: list[str] = []  # once there is one, the others are only looked for
         for videos, errors in DataLoader(self, batch_size=step, num_workers=self.workers, pin_memory=cuda):
-            for error in filter(None, errors):
-                raise ValueError(error)
-            yield videos.to(device, non_blocking=True)
+            broken += filter(None, errors)
+            if not broken:
+                yield videos.to(device, non_blocking=True)
+        if broken:
+            raise unusable(broken, "video")
 
     def __len__(self) -> int:
         return len(self.files)

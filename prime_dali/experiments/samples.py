@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -249,17 +249,28 @@ class _Pairs(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
         return torch.tensor(clean).permute(2, 0, 1), torch.from_numpy(corrupted).permute(0, 3, 1, 2), ""
 
 
-def pairs(source: Corruptions, numbers: Sequence[int], workers: int) -> DataLoader[Any]:
+def pairs(
+    source: Corruptions, numbers: Sequence[int], workers: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, str]]:
     """Of each number in order: clean image ``[3, H, W]``, corrupted ones ``[C, 3, H, W]``, both uint8, and an error."""
     if isinstance(source.stored, benchmarks.Corrupted):
         workers = 0  # mapped files need no help
-    return DataLoader(_Pairs(source, numbers), batch_size=None, num_workers=workers, worker_init_fn=_one_thread)
+    with _one_thread() if workers else contextlib.nullcontext():
+        yield from DataLoader(_Pairs(source, numbers), batch_size=None, num_workers=workers)
 
 
-def _one_thread(_: int) -> None:
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """OpenCV works in one thread, also in processes that are forked within: there it would wait forever for threads
+    that only this process has, if it were told so."""
     import cv2
 
+    before = cv2.getNumThreads()
     cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before)
 
 
 def augmentation(

@@ -23,7 +23,7 @@ import torch
 
 from .. import _arguments, _command, _extras, _options, torch_ops
 from .._counting import numbers, rank_and_ranks
-from ..config import PrimeConfig, as_config
+from ..config import PrimeConfig, as_config, takes_config
 
 try:
     import timm.data
@@ -35,6 +35,7 @@ except ImportError as error:
 __all__ = ["AugmentedLoader", "augment_loader"]
 
 
+@takes_config
 def augment_loader(loader: PrefetchLoader, config: PrimeConfig | str = "imagenet", *, seed: int = 0) -> AugmentedLoader:
     """Let PRIME augment the batches of a training loader of timm, on their device, before they are normalized.
 

@@ -120,7 +120,7 @@ def _checked(settings: Settings) -> Settings:
         _arguments.integer("workers", settings.workers, 1, 4096)
     for argument, value, known in (
         ("format", settings.format, tuple(SUFFIXES)),
-        ("on_error", settings.on_error, ("fail", "skip")),
+        ("on_error", settings.on_error, ("raise", "skip")),
         ("device", settings.device, ("auto", "cpu", "cuda")),
         ("cifar", settings.cifar, (None, 10, 100)),
     ):
@@ -133,9 +133,9 @@ def _checked(settings: Settings) -> Settings:
         quality = _arguments.integer("quality", 95 if quality is None else quality, 1, 100)
     elif quality is not None:
         raise ValueError(f"quality: expected only with the format jpeg, got {quality} with {settings.format}")
-    if settings.cifar is not None and (settings.size, settings.format, settings.on_error) != (None, "png", "fail"):
+    if settings.cifar is not None and (settings.size, settings.format, settings.on_error) != (None, "png", "raise"):
         raise ValueError(
-            "cifar: expected no size, the format png and on_error fail, for its images are in few files of raw pixels, "
+            "cifar: expected no size, the format png and on_error raise, for its images are in few files of raw pixels, "
             f"got {settings.size}, {settings.format}, {settings.on_error}"
         )
     source, destination = settings.source.resolve(), settings.destination.resolve()

@@ -56,7 +56,7 @@ class Settings:
     workers: int | None = None
     """Processes that read, augment and write; with CIFAR, threads. None: one a core; with CUDA at most 16 processes,
     because each takes hundreds of MB of its memory."""
-    on_error: str = "fail"
+    on_error: str = "raise"
     """``skip``: log and leave out files that cannot be used."""
     shard: Shard | None = None
     """Do only this part of the work; :func:`.augment.join` puts the parts together."""
@@ -83,9 +83,9 @@ def pictures(settings: Settings) -> None:
             (folder / provenance.named(shard)).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
-            for (_, photo, copies), made in zip(tasks, results, strict=True):
-                if isinstance(made, str) and settings.on_error == "fail":
-                    raise jobs.stopping(made)
+            for place, ((_, photo, copies), made) in enumerate(zip(tasks, results, strict=True), 1):
+                if isinstance(made, str) and settings.on_error == "raise":
+                    raise jobs.stopping(made, tasks[place:], lambda task: _checked(settings, task[1]), bar)
                 bar.update(len(copies))
                 if isinstance(made, list):
                     provenance.write(files, made)
@@ -110,7 +110,7 @@ def photos(settings: Settings) -> list[Path]:
                 empty.pop(parent, None)
     for folder in empty:  # a class that would be lost
         message = f"{shown(folder)}: expected images ({', '.join(PICTURES)}), found none"
-        if settings.on_error == "fail" or not found:
+        if settings.on_error == "raise" or not found:
             raise FileNotFoundError(message)
         print(f"skipped {message}")
     jobs.check_distinct(settings.source, found, lambda photo: photo.with_suffix(""))
@@ -134,14 +134,20 @@ def _begin(shared: Any) -> None:
     _shared = shared
 
 
+def _checked(settings: Settings, photo: Path) -> NDArray[np.uint8]:
+    """An image before it is augmented; PhotoError if it cannot be used, or its copies cannot have their names."""
+    path = settings.source / photo
+    jobs.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
+    return read(path, settings.size)
+
+
 def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]] | str:
     """Write these copies of an image; return their records, or an error message."""
     settings: Settings = _shared[0]
     path = settings.source / photo
     try:
-        jobs.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
         stamp = provenance.stamped(path)
-        image, digest = read(path, settings.size), sha256(path)
+        image, digest = _checked(settings, photo), sha256(path)
         if provenance.stamped(path) != stamp:
             raise PhotoError(f"{shown(path)}: expected a file that does not change, but it changed while it was read")
     except PhotoError as error:

@@ -18,7 +18,7 @@ from .._files import Report
 from .._progress import facts, plural
 from ..config import PrimeConfig
 from ..data.folders import shown
-from ..data.pictures import PhotoError, read_photos
+from ..data.pictures import PhotoError, read_photos, unusable
 from ..data.records import Records
 from . import doctor, gallery_figures, gallery_words
 
@@ -59,7 +59,7 @@ class Settings:
     batches: int = 20
     seed: int = 0
     device: str = "auto"
-    on_error: str = "fail"
+    on_error: str = "raise"
 
 
 def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
@@ -97,15 +97,15 @@ def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -
     """The photographs that DALI can decode too; it supports fewer formats than Pillow.
 
     Raises:
-        PhotoError: There are others and ``on_error`` is ``"fail"``, or DALI can decode none.
+        PhotoError: There are others and ``on_error`` is ``"raise"``, or DALI can decode none.
     """
     from ..dali import loader
 
     records = Records([str(path) for path in photos], np.zeros(len(photos), np.int64))
     broken = loader.broken_images(records, range(len(photos)), 0 if device == "gpu" else None)
+    if broken and on_error == "raise":
+        raise unusable(list(broken.values()))
     for why in broken.values():
-        if on_error == "fail":
-            raise PhotoError(why)
         report(f"skipped {why}")
     if len(broken) == len(photos):
         raise PhotoError("no photographs are left that DALI can decode")
@@ -125,7 +125,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
 
     Raises:
         ImportError: DALI or an image package is missing; the message says what to install.
-        PhotoError: A photograph cannot be read, and ``settings.on_error`` is ``"fail"``.
+        PhotoError: A photograph cannot be read, and ``settings.on_error`` is ``"raise"``.
     """
     if len(settings.photos) > MAX_PHOTOS:
         report(f"using the first {MAX_PHOTOS} of {len(settings.photos)} photographs")

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
 
     Raises:
         FileNotFoundError: There is no such photograph.
-        PhotoError: A photograph cannot be read, and ``--on-error`` is ``fail``.
+        PhotoError: A photograph cannot be read, and ``--on-error`` is ``raise``.
         ValueError: A setting is invalid, or there are too many photographs for a figure.
         ImportError: An image package is missing.
     """

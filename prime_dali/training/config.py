@@ -21,6 +21,17 @@ NAMES = Literal[
 ]  # fmt: skip
 MOST_SIZES = 8  # torch.compile compiles a function for so many shapes, and then runs it uncompiled
 
+READ_WITH: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "jsd_views": ("jsd", (True,)), "jsd_weight": ("jsd", (True,)),
+    "muon_sgd_lr_scale": ("optimizer", ("muon",)), "beta2": ("optimizer", ("adamw",)),
+    "width": ("method", ("prime", "augmix")), "severity": ("method", ("augmix",)),
+    **dict.fromkeys(
+        ("mixing", "draws", "spatial_distribution", "alpha", "alpha_start", "depth", "primitives", "wave_strength"),
+        ("method", ("prime",)),
+    ),
+}  # fmt: skip
+"""Settings that are read only with some values of another one: that one, and these values."""
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -88,7 +99,9 @@ class TrainConfig:
         float, "decay of the average of the weights (EMA), which is validated and saved beside them; 0: no average"
     ] = 0.0
     seed: Annotated[int, "seed of all random numbers"] = 1
-    limit_steps: Annotated[int, "maximum number of steps per epoch, for trials; 0: all"] = 0
+    limit_steps: Annotated[
+        int, "for trials: maximum number of steps per epoch; a validation has at most as many images; 0: all"
+    ] = 0
 
     mixing: Annotated[Literal["paper", "official", "none"], "PRIME: chains and weights"] = "paper"
     draws: Annotated[
@@ -138,10 +151,14 @@ class TrainConfig:
             _arguments.integer(name, getattr(self, name), low, high)
         _arguments.seed(self.seed)
         for name in (
-            "lr", "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start",
-            "muon_sgd_lr_scale",
+            "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start",
         ):  # fmt: skip
             _arguments.amplitude(name, getattr(self, name))
+        for name in ("lr", "muon_sgd_lr_scale"):
+            if not _arguments.amplitude(name, getattr(self, name)):
+                raise ValueError(
+                    f"{name}: expected more than 0, as nothing is learned with 0, got {getattr(self, name)}"
+                )
         for name in ("drop_path", "label_smoothing", "ema_decay", "beta2"):
             if _arguments.amplitude(name, getattr(self, name)) >= 1:
                 raise ValueError(f"{name}: expected at least 0 and less than 1, got {getattr(self, name)}")
@@ -155,14 +172,12 @@ class TrainConfig:
             self.prime(epoch)
 
     def _check_unused(self) -> None:
-        """Settings that only one method or optimizer reads have their neutral values with others."""
-        prime = {"draws": "image", "wave_strength": 0, "spatial_distribution": "mixing", "alpha_start": 1}
-        for choice, reader, neutral in (("method", "prime", prime), ("optimizer", "muon", {"muon_sgd_lr_scale": 2.5})):
-            chosen = getattr(self, choice)
-            for name, unused in neutral.items() if chosen != reader else ():
-                value = getattr(self, name)
-                if value != unused:
-                    raise ValueError(f"{name}: expected {unused!r} with {choice} {chosen}, got {value!r}")
+        """Settings that no recipe has keep their defaults where they are not read."""
+        for name in ("draws", "wave_strength", "spatial_distribution", "alpha_start", "muon_sgd_lr_scale"):
+            other, readers = READ_WITH[name]
+            value, unused = getattr(self, name), getattr(TrainConfig, name)
+            if getattr(self, other) not in readers and value != unused:
+                raise ValueError(f"{name}: expected {unused!r} with {other} {getattr(self, other)}, got {value!r}")
 
     def _check_schedule(self) -> None:
         if self.optimizer == "muon" and self.schedule == "onecycle":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torchvision.transforms.v2.functional import resize
 
 from .. import _extras
@@ -39,6 +40,7 @@ class CifarData:
     of every batch: a step has the same images for any number of processes.
 
     Attributes:
+        validation_images: Their number, of all processes.
         identity: A hash of these images and classes; a run resumes only with the same ones.
         augment: From uint8 ``[N, 3, 32, 32]``, indices, epoch and ``flip`` to normalized images.
     """
@@ -69,7 +71,9 @@ class CifarData:
         self.identity = digest.hexdigest()
         self._images = torch.from_numpy(np.pad(train.images, border)).to(ranks.device)
         self._labels = torch.from_numpy(train.labels).to(ranks.device)
-        self._test = test
+        keep = _validated(config, len(test.images))
+        self._test = torch.from_numpy(test.images[keep]), torch.from_numpy(test.labels[keep])
+        self.validation_images = len(self._test[1])
 
     def batches(self, step: int) -> Iterator[Batch]:
         """This process's part of every step from ``step`` on, without an end.
@@ -130,8 +134,7 @@ class CifarData:
 
     def validation(self) -> Iterator[Batch]:
         """This process's part of the test set, every image once over all processes."""
-        part = slice(self.ranks.rank, None, self.ranks.world)
-        images, labels = torch.from_numpy(self._test.images[part]), torch.from_numpy(self._test.labels[part])
+        images, labels = (both[self.ranks.rank :: self.ranks.world] for both in self._test)
         for pixels, classes in zip(images.split(VALIDATION_BATCH), labels.split(VALIDATION_BATCH), strict=True):
             yield self._plain(pixels.to(self.ranks.device).permute(0, 3, 1, 2), None), classes.to(self.ranks.device)
 
@@ -147,6 +150,7 @@ class FolderData:
     """Photographs in class folders or shards, decoded, cropped and augmented by a DALI pipeline.
 
     Attributes:
+        validation_images: Their number, of all processes.
         identity: A hash of the images' names, or of their places in shards, which determine indices and labels; a run
             resumes only with the same ones.
     """
@@ -164,7 +168,12 @@ class FolderData:
         _check_batch(config, len(self._records))
         self._kind = self._kind_of(0)
         self._train = _training_loader(config, ranks, self._records, 0)
-        self._val = _validation_loader(config, ranks, matched("val", val, train))
+        val = matched("val", val, train)
+        if config.limit_steps:
+            keep = _validated(config, len(val))
+            val = val.select(keep, val.labels[keep], val.classes)
+        self.validation_images = len(val)
+        self._val = _validation_loader(config, ranks, val)
         self.identity = hashlib.sha256(b"".join(part.identity() for part in (train, *extra))).hexdigest()
         self.steps = len(self._train)
         self._dtype = out_dtype
@@ -293,6 +302,13 @@ def _check_batch(config: TrainConfig, images: int) -> None:
     """ValueError if so many training images are less than a batch."""
     if images < config.batch:
         raise ValueError(f"batch: expected at most the {images} training images, got {config.batch}")
+
+
+def _validated(config: TrainConfig, images: int) -> NDArray[np.int64]:
+    """Indices of the validation images that a run uses: all of them, or in a trial as many as are in its steps of an
+    epoch, evenly spaced, as images are sorted by class."""
+    count = min(images, config.limit_steps * config.batch or images)
+    return np.arange(count) * images // count
 
 
 def _check_exists(name: str, path: str) -> None:

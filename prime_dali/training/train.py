@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import functools
 import itertools
+import sys
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ import yaml
 
 from .. import _arguments, _command, _progress
 from .._progress import plural
-from .config import METHODS, RECIPES, TrainConfig, defaults
+from .config import METHODS, READ_WITH, RECIPES, TrainConfig, defaults
 
 _EPILOG = """
 Settings of the recipe are overridden by those of --config FILE (YAML, names with underscores; "config: OTHER.yaml" in
@@ -88,7 +89,26 @@ def read(argv: Sequence[str] | None = None) -> TrainConfig:
     for name in ("data", "out"):
         if not options[name]:
             whole.error(f"--{name}: expected a folder, got {options[name]!r}")
-    return configured(options)
+    config = configured(options)
+    _refuse_unread(whole, config, sys.argv[1:] if argv is None else argv)
+    return config
+
+
+def _refuse_unread(whole: _command.Parser, config: TrainConfig, argv: Sequence[str]) -> None:
+    """Exit with status 2 if the command line has a setting that the run does not read, such as PRIME's in standard
+    training. Files and recipes may have them: they are for runs of any method."""
+    for name in whole.given(argv):
+        other, readers = READ_WITH.get(name, ("", ()))
+        if other and getattr(config, other) not in readers:
+            wanted = " or ".join(_option(other, value) for value in readers)
+            got = _option(other, getattr(config, other))
+            option = f"--{name.replace('_', '-')}"
+            whole.error(f"{option}: expected with {wanted}, got it with {got}, which does not read it; leave it out")
+
+
+def _option(name: str, value: object) -> str:
+    """A setting as it would be typed."""
+    return f"--{name} {value}" if not isinstance(value, bool) else f"--{name}" if value else f"--no-{name}"
 
 
 def configured(settings: Mapping[str, Any]) -> TrainConfig:

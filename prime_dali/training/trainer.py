@@ -69,8 +69,9 @@ class Trainer:
         config.share(ranks.world)
         self._written = checkpoint.written(self.folder)
         state = checkpoint.load(self.folder)
-        if state is not None:
-            _check_same(state["config"], config.plain(), self.folder)
+        if state is not None and (differ := differences(state["config"], config.plain())):
+            found = f"{self.folder} with {'; '.join(differ)}"
+            raise ValueError(f"out: expected an empty folder or one of the same run, got {found}")
         numerics.choose(config.deterministic)
         torch.manual_seed(config.seed)
         self.dtype = torch.bfloat16 if config.low_precision(ranks.device.type) else torch.float32
@@ -269,8 +270,7 @@ class Trainer:
         self._losses = []
         rate = self.config.batch * (timed / elapsed if timed else 1 / self._starting)
         self._line(loss=sum(numbers) / len(numbers), lr=self._lr, images_per_second=rate)
-        if self._bar is not None:
-            self._bar.note = f"loss {numbers[-1]:.3f}"
+        self._note(f"loss {numbers[-1]:.3f}")
 
     def _validation_due(self) -> bool:
         epoch, rest = divmod(self.step, self.steps)
@@ -280,14 +280,16 @@ class Trainer:
     def _validate(self) -> bool:
         """Measure accuracy, of the averaged weights if there are such, with the first process's batch-norm statistics.
 
-        Returns whether the run has been asked to stop. A process that is alone ends the validation then, and does it
-        when the run is resumed; several cannot agree on a batch to end at."""
+        Returns whether the run has been asked to stop. All processes end the validation then; the resumed run does it.
+        """
         network = self.network if self._average is None else self._average.network
         self.ranks.broadcast(network.buffers())
-        alone = self.ranks.world == 1
+        images = self.data.validation_images
         counts = count_correct(
-            network, self.data.validation(), self.ranks.device, self.dtype, lambda: alone and self._stopping.asked
-        )
+            network, self.data.validation(), self.ranks, self.dtype, lambda: self._stopping.asked,
+            lambda count: self._note(f"validating, {min(count * self.ranks.world / images, 1):.0%}"),
+        )  # fmt: skip
+        self._note("")
         self.network.train()
         if counts is None:
             return True
@@ -309,6 +311,10 @@ class Trainer:
         if self._curves is not None:
             for name, number in numbers.items():
                 self._curves.add_scalar(name, number, self.step)
+
+    def _note(self, note: str) -> None:
+        if self._bar is not None:
+            self._bar.note = note
 
     def _tell(self, line: str) -> None:
         with contextlib.nullcontext() if self._bar is None else self._bar.hidden():
@@ -392,9 +398,3 @@ class Trainer:
                     SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.step)
                 )
             yield
-
-
-def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
-    differ = differences(old, new)
-    if differ:
-        raise ValueError(f"out: expected an empty folder or one of the same run, got {folder} with {'; '.join(differ)}")

@@ -7,33 +7,45 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from .ranks import Ranks
+
 
 def count_correct(
     network: nn.Module,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
-    device: torch.device,
+    ranks: Ranks,
     dtype: torch.dtype,
     stopped: Callable[[], bool],
+    progress: Callable[[int], None],
 ) -> tuple[int, int] | None:
-    """The numbers of images that are classified correctly and of all images.
+    """The numbers of this process's images that are classified correctly and of all of them.
 
     Args:
         network: Is in evaluation mode afterwards.
-        batches: Normalized images and labels, int64 ``[N]``.
-        device: That of the batches.
+        batches: This process's, of which others may have more or fewer: normalized images and labels, int64 ``[N]``.
+        ranks: All processes.
         dtype: bfloat16 for autocast.
         stopped: Asked before each batch.
+        progress: Called before each batch with the number of images so far.
 
     Returns:
-        None if ``stopped`` said so.
+        None if ``stopped`` said so in any of the processes, which learn it before the same batch and all end there.
     """
-    right, count = torch.zeros((), dtype=torch.int64, device=device), 0
+    right, count = torch.zeros((), dtype=torch.int64, device=ranks.device), 0
     network.eval()
+    left = iter(batches)
     with torch.inference_mode():
-        for images, labels in batches:
-            if stopped():
+        while True:
+            batch = next(left, None)
+            some_stopped, unfinished = ranks.sum(stopped(), batch is not None)
+            if not unfinished:
+                return int(right), count
+            if some_stopped:
                 return None
-            with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            if batch is None:  # others have more
+                continue
+            progress(count)
+            images, labels = batch
+            with torch.autocast(ranks.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
                 right += (network(images).argmax(1) == labels).sum()
             count += len(labels)
-    return int(right), count
