@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -94,6 +95,13 @@ def name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu, {plural(torch.get_num_threads(), 'thread')}"
+
+
+def hardware(device: torch.device) -> str:
+    """What a number was measured on: the GPU's or the processor's name."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
 
 
 def dali_device(wish: str, plugin: Callable[[Finding], Finding], prime: bool = True) -> tuple[str, str]:

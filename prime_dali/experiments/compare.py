@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation import report
+from .. import _tables
 from ..training.recipes import RECIPES
 from . import grid_plots, grids
 from .grid_file import Reported, Run
@@ -192,7 +192,7 @@ def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -
     if not some or not others:
         return []
     title = f"## Difference{'' if base else f' from {first}'}, percentage points, over runs of the same seed"
-    return [title, "", report.table(["run", *names, "seeds"], cells), ""]
+    return [title, "", _tables.markdown(["run", *names, "seeds"], cells), ""]
 
 
 def _by_seed(row: Row) -> dict[int, dict[str, float]]:

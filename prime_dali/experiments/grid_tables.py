@@ -14,12 +14,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .. import __version__, _tables
 from .._files import write_texts
 from .._progress import plural
-from ..evaluation import report, reported
+from ..evaluation import reported
 from ..evaluation.names import GROUPS
-from ..evaluation.report_parts import mean_calibration
+from ..evaluation.report_tables import mean_calibration
 from . import grid_file
 from .grid_file import Grid, Run
 
@@ -224,7 +224,7 @@ def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
             "",
             *(f"- {note}" for note in notes),
             "",
-            report.table(header, cells),
+            _tables.markdown(header, cells),
             "",
         ]
     )

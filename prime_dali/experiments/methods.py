@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..evaluation import report, reported
+from .. import _tables
+from ..evaluation import reported
 from ..evaluation.names import CORRUPTIONS, SEVERITIES
 from . import grid_file, grid_plots, grids
 from .grid_file import Reported, Run
@@ -74,7 +75,7 @@ def tables(rows: Sequence[Row]) -> list[str]:
                 columns += [(label(row), numbers, {}, 1) for numbers in _reported(row, key)]
         if columns:
             cells = [[name, *(cell(m.get(name), digits, s.get(name)) for _, m, s, digits in columns)] for name in keys]
-            out += [f"## Accuracy by {what}, %", "", report.table([what, *(c[0] for c in columns)], cells), ""]
+            out += [f"## Accuracy by {what}, %", "", _tables.markdown([what, *(c[0] for c in columns)], cells), ""]
     return out
 
 
