@@ -20,7 +20,7 @@ from .._progress import plural
 from ..evaluation import reported
 from ..evaluation.names import GROUPS
 from ..evaluation.report_tables import mean_calibration
-from . import grid_file
+from . import grid_finished
 from .grid_file import Grid, Run
 
 BAR = "C-bar"
@@ -96,13 +96,13 @@ def rows(grid: Grid, states: Mapping[str, str]) -> list[Row]:
 
 
 def _finished(folder: Path) -> dict[str, Any]:
-    content = grid_file.finished(folder)
+    content = grid_finished.read(folder)
     assert content is not None  # who asks knows
     try:
         _benchmark(content["results"]), scores(content["results"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise grid_file.KIND.error(
-            str(folder / grid_file.FINISHED), f"results: {type(error).__name__}: {error}"
+        raise grid_finished.KIND.error(
+            str(folder / grid_finished.FILE), f"results: {type(error).__name__}: {error}"
         ) from error
     return content
 
