@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import arrays
-from ..config import PrimeConfig
-from ..evaluation import corruptions
-from ..evaluation.names import SEVERITIES
-from . import gallery_words
-from .gallery import Cell, Photo
+from ... import arrays
+from ...config import PrimeConfig
+from ...evaluation import corruptions
+from ...evaluation.names import SEVERITIES
+from . import captions
+from .cells import Cell, Photo
 
 SAMPLES = 100  # of PRIME, as in the paper
 PAIRS = 3  # shown
@@ -52,7 +52,7 @@ def pairs(photo: Photo, config: PrimeConfig, seed: int) -> list[Cell]:
         taken.add(name)
         apart = f"distance {best[sample]:.2f}\n(original: {clean[which[sample]]:.2f})"
         said = f"{name.replace('_', ' ')}\nseverity {severity}\n{apart}"
-        cells.append(Cell("PRIME", augmented[sample], *gallery_words.drawn(plan, int(sample))))
+        cells.append(Cell("PRIME", augmented[sample], *captions.drawn(plan, int(sample))))
         cells.append(Cell("nearest corruption", corrupted[which[sample]], said, said))
         if len(taken) == PAIRS:
             break
