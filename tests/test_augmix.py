@@ -28,7 +28,7 @@ from prime_dali.training.augmix import (
     look_up,
     run_chains,
     warp,
-)  # fmt: skip
+)
 
 SIZES = [(32, 32), (40, 57)]
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)

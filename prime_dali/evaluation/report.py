@@ -225,7 +225,7 @@ def _csv(results: Mapping[str, Any]) -> str:
             for severity, accuracy in row.items():
                 numbers = [content[what][corruption][severity] for what in ("images", "correct")]
                 calibrated = [errors[kind][corruption][severity] if errors else "" for kind in ("ece", "rms")]
-                writer.writerow([
-                    name, content["regenerated"], corruption, severity, *numbers, accuracy, *calibrated, "", "",
-                ])  # fmt: skip
+                writer.writerow(
+                    [name, content["regenerated"], corruption, severity, *numbers, accuracy, *calibrated, "", ""]
+                )
     return out.getvalue()

@@ -99,9 +99,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     grid_plots.draw(rows, path, {folder(name): name for name in METHODS})
 
 
-ANALYSIS = grids.Analysis(
-    "methods", {"methods": "a list of them"}, {}, build, notes, draw, tables
-)  # fmt: skip
+ANALYSIS = grids.Analysis("methods", {"methods": "a list of them"}, {}, build, notes, draw, tables)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -169,9 +169,7 @@ def _prepared(options: argparse.Namespace) -> _Work:
     """Images, network and methods of the options, checked."""
     names = samples.checked(options, ("images", "samples", "batch"), METHODS)
     images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
-    corrupted = samples.Corruptions.of(
-        images, options.corruptions, options.severities, options.seed, options.corrupted
-    )  # fmt: skip
+    corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed, options.corrupted)
     if len(images) < options.images:
         raise ValueError(f"images: expected at most {len(images)}, which there are, got {options.images}; see --images")
     drawn = np.random.default_rng(options.seed).choice(len(images), options.images, replace=False)

@@ -27,9 +27,8 @@ def parser() -> Parser:
     add("--out", type=Path, help="the PNG or JPEG to write; default without --html: out/gallery.png")
     add("--figure", choices=tuple(figures.FIGURES), default="overview", help="content of --out")
     add(
-        "--html", type=Path,
-        help="the page to write: all photographs before and after, by name, primitive and strength",
-    )  # fmt: skip
+        "--html", type=Path, help="the page to write: all photographs before and after, by name, primitive and strength"
+    )
     add(
         "--details", type=whole(0, 10**6), default=6,
         help="number of photographs, from the first, that the page shows at every strength",
