@@ -83,9 +83,10 @@ def operate(images: torch.Tensor, operation: int, magnitude: float) -> torch.Ten
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("operation", "magnitudes"), [
-    (NONE, [0]), (AUTOCONTRAST, [0]), (EQUALIZE, [0]), (POSTERIZE, [1, 2, 3, 4]), (SOLARIZE, [1, 128, 180, 255, 256]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("operation", "magnitudes"),
+    [(NONE, [0]), (AUTOCONTRAST, [0]), (EQUALIZE, [0]), (POSTERIZE, [1, 2, 3, 4]), (SOLARIZE, [1, 128, 180, 255, 256])],
+)
 def test_tables_equal_pillow(operation: int, magnitudes: list[int], size: tuple[int, int], device: str) -> None:
     images = pictures(size)
     for magnitude in magnitudes:

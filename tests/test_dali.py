@@ -118,9 +118,10 @@ def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> 
         @pipeline_def(batch_size=4, num_threads=1, device_id=None)
         def pipeline():
             image, *numbers = fn.external_source(
-                lambda s: (IMAGES[s.idx_in_epoch], index(s.idx_in_epoch), epoch(s.idx_in_epoch)), num_outputs=3,
+                lambda s: (IMAGES[s.idx_in_epoch], index(s.idx_in_epoch), epoch(s.idx_in_epoch)),
+                num_outputs=3,
                 batch=False,
-            )  # fmt: skip
+            )
             return prime_dali.dali.prime(image, "cifar", index=numbers[0], epoch=numbers[1], mode=mode)
 
         built = pipeline()

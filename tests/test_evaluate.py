@@ -298,9 +298,10 @@ def test_reported_rows_of_adapted_networks() -> None:
     found = {"corruption_accuracy": 0.7, "mce": 61.0, "normalisation": "standard"}
     content = {"scores": found, "regenerated": False}
     results = {
-        "dataset": "ImageNet-100", "settings": {"bn_adapt": {"N": 16, "n": 8, "seed": 0}},
+        "dataset": "ImageNet-100",
+        "settings": {"bn_adapt": {"N": 16, "n": 8, "seed": 0}},
         "sets": {"imagenet-c": content},
-    }  # fmt: skip
+    }
     text = report_tables.summary(results)
     assert re.search(r"\| PRIME, adapted \(partial\), reported +\| +75\.3 \| +- \|", text)
     assert re.search(r"\| PRIME, reported +\| +71\.6 \| +61\.0 \|", text)

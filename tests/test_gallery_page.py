@@ -128,9 +128,10 @@ def filters(browser: Any) -> None:
     def choose(primitive: str, strength: str) -> None:
         for name, value in (("primitive", primitive), ("strength", strength)):
             [choice] = [
-                option for option in browser.find_elements("css selector", f"select[name={name}] option")
+                option
+                for option in browser.find_elements("css selector", f"select[name={name}] option")
                 if option.get_property("value") == value
-            ]  # fmt: skip
+            ]
             choice.click()
 
     count, search = (browser.find_element("css selector", name) for name in ("output", "input[type=search]"))

@@ -125,9 +125,10 @@ def test_runs_that_are_killed_and_fail(
     assert (out / "primitives=none" / "last.pt").stat().st_mtime_ns == checkpoint
 
 
-@pytest.mark.parametrize(("gpus", "jobs", "expected", "beside"), [
-    (["3", "GPU-5"], 3, ["3", "3", "GPU-5"], 2), (["3", "4"], 1, ["3"], 1), ([], 2, ["", ""], 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpus", "jobs", "expected", "beside"),
+    [(["3", "GPU-5"], 3, ["3", "3", "GPU-5"], 2), (["3", "4"], 1, ["3"], 1), ([], 2, ["", ""], 2)],
+)
 def test_jobs_are_dealt_out_to_gpus(
     gpus: list[str], jobs: int, expected: list[str], beside: int, grid: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -221,9 +222,10 @@ def test_runs_of_other_grids_are_taken_over(tmp_path: Path, cifar: Path, capsys:
         compare.run(options(compare, "draws", "--out", out, "--list", *words, "--known", tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize(("given", "count", "expected"), [
-    (None, 2, ["0", "1"]), ("3, 1", 2, ["3", "1"]), ("GPU-5f", 1, ["GPU-5f"]), ("", 0, []), ("0", 0, []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "count", "expected"),
+    [(None, 2, ["0", "1"]), ("3, 1", 2, ["3", "1"]), ("GPU-5f", 1, ["GPU-5f"]), ("", 0, []), ("0", 0, [])],
+)
 def test_visible_gpus(given: str | None, count: int, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

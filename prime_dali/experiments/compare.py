@@ -56,8 +56,9 @@ def _minutes(dataset: str) -> dict[str, Settings]:
     """Recipes of the data set, each for several numbers of epochs."""
     found = {
         f"prime{'+jsd' * jsd}-official-mixing-{epochs}": {"recipe": dataset, "epochs": epochs, "jsd": jsd, **_OFFICIAL}
-        for jsd in (True, False) for epochs in (100, 50, 25)
-    }  # fmt: skip
+        for jsd in (True, False)
+        for epochs in (100, 50, 25)
+    }
     if (fast := f"{dataset}-fast") in RECIPES:
         found |= {f"{fast}-{epochs}": {"recipe": fast, "epochs": epochs} for epochs in (168, 84, 42, 21)}
     return found

@@ -155,9 +155,10 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
         f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
         *([f"a trial: at most {plural(config.limit_steps, 'step')} per epoch"] if config.limit_steps else []),
         *([f"PARTIAL: {plural(len(missing), 'run is', 'runs are')} missing: {'; '.join(missing)}"] if missing else []),
-        "mean ± standard deviation over seeds" if len(seeds) > 1 else
-        "one run each: differences within the spread over seeds are not significant",
-    ]  # fmt: skip
+        "mean ± standard deviation over seeds"
+        if len(seeds) > 1
+        else "one run each: differences within the spread over seeds are not significant",
+    ]
     copies = {run.row for run in grid.runs if "data" in run.settings}  # their means are their own
     out += _data(grid, [content for row in table if row.run not in copies for content in row.finished])
     for settings in {json.dumps([one["settings"][k] for k in ("hardware", "precision")]) for one in results}:

@@ -64,8 +64,9 @@ def tables(rows: Sequence[Row]) -> list[str]:
     """Accuracy by corruption and by severity, means and standard deviations over seeds, beside the reported ones."""
     out = []
     for what, key, keys in (
-        ("corruption", "by_corruption", CORRUPTIONS), ("severity", "by_severity", tuple(map(str, SEVERITIES)))
-    ):  # fmt: skip
+        ("corruption", "by_corruption", CORRUPTIONS),
+        ("severity", "by_severity", tuple(map(str, SEVERITIES))),
+    ):
         columns: list[tuple[str, Mapping[Any, float], Mapping[Any, float], int]] = []
         for row in rows:
             if row.finished:

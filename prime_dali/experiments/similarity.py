@@ -245,9 +245,10 @@ def _origin(folder: Path | None, images: samples.Images) -> str:
 
 
 _KIND = Kind(
-    {"settings": np.ndarray, "distances": np.ndarray}, "a file of distances of prime-dali analyze similarity",
+    {"settings": np.ndarray, "distances": np.ndarray},
+    "a file of distances of prime-dali analyze similarity",
     "put back a copy of it, or move it away to measure again",
-)  # fmt: skip
+)
 
 
 def _resume(path: Path, settings: Mapping[str, Any], shape: tuple[int, ...]) -> NDArray[np.float64]:

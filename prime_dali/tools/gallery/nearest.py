@@ -34,8 +34,9 @@ def pairs(photo: Photo, config: PrimeConfig, seed: int) -> list[Cell]:
     names = [(name, severity) for name in corruptions.main_names(kinds[height], "c") for severity in SEVERITIES]
     kind, number = kinds[height], photo.number
     corrupted = np.stack([corruptions.one(kind, photo.image, *which, seed=seed, number=number) for which in names])
-    plan = arrays.sample(config, np.full(SAMPLES, photo.number), size=(height, width), seed=seed, view=0,
-                         epoch=np.arange(SAMPLES))  # fmt: skip
+    plan = arrays.sample(
+        config, np.full(SAMPLES, photo.number), size=(height, width), seed=seed, view=0, epoch=np.arange(SAMPLES)
+    )
     augmented = arrays.apply(np.repeat(photo.image[None], SAMPLES, 0), plan, layout="NHWC")
     targets = features(corrupted)
     scale = targets.std(0) + _TINY
