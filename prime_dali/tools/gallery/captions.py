@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from .. import _slots, _waves
-from ..config import PrimeConfig, preset
-from ..plan import Plan
+from ... import _slots, _waves
+from ...config import PrimeConfig, preset
+from ...plan import Plan
 
 _MEANING = {
     "spectral": "convolution with the identity plus a random filter. σ (no unit): standard deviation of its entries.",

@@ -13,12 +13,12 @@ from string import Template
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__
-from .._files import replacing
-from ..config import PrimeConfig
-from . import gallery, gallery_words
-from .gallery import Cell, Photo
-from .gallery_figures import Progress
+from ... import __version__
+from ..._files import replacing
+from ...config import PrimeConfig
+from . import captions, cells
+from .cells import Cell, Photo
+from .figures import Progress
 
 _SMALL = 112  # pixels; smaller images are enlarged without smoothing
 _MIXED = "PRIME"  # the choice beside the primitives
@@ -56,11 +56,11 @@ def save(
 def _frame(config: PrimeConfig, seed: int, size: tuple[int, int]) -> str:
     """The page without its photographs."""
     folder = resources.files(__package__)
-    own = {kind: (folder / f"gallery.{kind}").read_text("utf-8") for kind in ("html", "css", "js")}
-    about = f"{gallery_words.about(config, seed)}, images of {size[1]} × {size[0]} pixels, prime-dali {__version__}"
-    legend = gallery_words.legend(gallery.parts(config), mixed=True)
-    percent = [gallery.percent(fraction) for fraction in gallery.FRACTIONS]
-    alphas = [f"alpha {alpha:g}" for alpha in sorted({*gallery.ALPHAS, config.alpha})]
+    own = {kind: (folder / f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")}
+    about = f"{captions.about(config, seed)}, images of {size[1]} × {size[0]} pixels, prime-dali {__version__}"
+    legend = captions.legend(cells.parts(config), mixed=True)
+    percent = [cells.percent(fraction) for fraction in cells.FRACTIONS]
+    alphas = [f"alpha {alpha:g}" for alpha in sorted({*cells.ALPHAS, config.alpha})]
     return Template(own["html"]).substitute(
         size="small" if max(size) <= _SMALL else "", style=own["css"], script=own["js"], about=escape(about),
         legend="".join(f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>" for word, text in legend),
@@ -76,16 +76,16 @@ def _options(values: list[str]) -> str:
 
 def _strips(photo: Photo, config: PrimeConfig, seed: int, *, whole: bool) -> Iterator[str]:
     """Rows of images, each a heading and figures: samples, each primitive by strength, and severities."""
-    drawn = gallery.samples(photo, config, seed, gallery.SAMPLES if whole else 1)
+    drawn = cells.samples(photo, config, seed, cells.SAMPLES if whole else 1)
     alpha = f"alpha {config.alpha:g}"
     figures = [_figure(cell, _MIXED, f"sample {number}", alpha) for number, cell in enumerate(drawn, 1)]
-    yield _strip(_MIXED, "samples of PRIME" if whole else "", [_figure(gallery.original(photo)), *figures])
+    yield _strip(_MIXED, "samples of PRIME" if whole else "", [_figure(cells.original(photo)), *figures])
     if not whole:
         return
     for name in config.primitives:
-        figures = [_figure(cell, name, cell.heading) for cell in gallery.strengths(photo, config, name, seed)]
+        figures = [_figure(cell, name, cell.heading) for cell in cells.strengths(photo, config, name, seed)]
         yield _strip(name, f"{name}, in percent of its largest amplitude", figures)
-    figures = [_figure(cell, _MIXED, cell.heading) for cell in gallery.severities(photo, config, seed)]
+    figures = [_figure(cell, _MIXED, cell.heading) for cell in cells.severities(photo, config, seed)]
     yield _strip(_MIXED, "PRIME, sample 1, amplitudes times alpha", figures)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments
-from ..config import PRIMITIVES, PrimeConfig
-from . import gallery_words
-from .gallery import STEPS, Cell, Photo, Row, alone, original, parts, samples, severities, smoothness, strengths
-from .gallery_sheet import Sheet
-from .gallery_words import Meaning
+from ... import _arguments
+from ...config import PRIMITIVES, PrimeConfig
+from . import captions
+from .captions import Meaning
+from .cells import STEPS, Cell, Photo, Row, alone, original, parts, samples, severities, smoothness, strengths
+from .sheet import Sheet
 
 MAX_ROWS = 64
 _PAIRS = 3  # before and after, in a row
@@ -64,10 +64,10 @@ def _pairs(photos: Iterable[Photo], config: PrimeConfig, seed: int) -> Iterator[
 
 
 def _nearest(photos: Iterable[Photo], config: PrimeConfig, seed: int) -> Iterator[Row]:
-    from . import gallery_nearest
+    from . import nearest
 
     for photo in photos:
-        yield Row("", [original(photo), *gallery_nearest.pairs(photo, config, seed)])
+        yield Row("", [original(photo), *nearest.pairs(photo, config, seed)])
 
 
 def _smoothness(name: str) -> Figure:
@@ -129,15 +129,15 @@ def save_gallery(
         raise ValueError(f"photos: expected at most {most} in one figure, got {len(photos)}; see --limit and --html")
     height, width = next(iter(photos.values())).shape[:2]
     sheet = Sheet((height, width))
-    sheet.title("PRIME data augmentation", f"{gallery_words.about(config, seed)}, images of {width} x {height} pixels")
+    sheet.title("PRIME data augmentation", f"{captions.about(config, seed)}, images of {width} x {height} pixels")
     names = list(photos)
     files = [name.rpartition("/")[2] for name in names]
     short = files if len(set(files)) == len(files) else names
     numbered = [Photo(*each, index) for index, each in enumerate(zip(short, photos.values(), strict=True))]
     for row in chosen.rows(progress(numbered), config, seed):
         sheet.row(row.heading, row.cells)
-    words = gallery_words.legend(chosen.shows or parts(config), mixed=chosen.mixed)
-    sheet.legend([*words, Meaning("figure", chosen.about)] if chosen.about else words)
+    legend = captions.legend(chosen.shows or parts(config), mixed=chosen.mixed)
+    sheet.legend([*legend, Meaning("figure", chosen.about)] if chosen.about else legend)
     sheet.save(path)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import arrays
-from ..config import PrimeConfig
-from ..evaluation import corruptions
-from ..evaluation.names import SEVERITIES
-from . import gallery_words
-from .gallery import Cell, Photo
+from ... import arrays
+from ...config import PrimeConfig
+from ...evaluation import corruptions
+from ...evaluation.names import SEVERITIES
+from . import captions
+from .cells import Cell, Photo
 
 SAMPLES = 100  # of PRIME, as in the paper
 PAIRS = 3  # shown
@@ -34,8 +34,9 @@ def pairs(photo: Photo, config: PrimeConfig, seed: int) -> list[Cell]:
     names = [(name, severity) for name in corruptions.main_names(kinds[height], "c") for severity in SEVERITIES]
     kind, number = kinds[height], photo.number
     corrupted = np.stack([corruptions.one(kind, photo.image, *which, seed=seed, number=number) for which in names])
-    plan = arrays.sample(config, np.full(SAMPLES, photo.number), size=(height, width), seed=seed, view=0,
-                         epoch=np.arange(SAMPLES))  # fmt: skip
+    plan = arrays.sample(
+        config, np.full(SAMPLES, photo.number), size=(height, width), seed=seed, view=0, epoch=np.arange(SAMPLES)
+    )
     augmented = arrays.apply(np.repeat(photo.image[None], SAMPLES, 0), plan, layout="NHWC")
     targets = features(corrupted)
     scale = targets.std(0) + _TINY
@@ -52,7 +53,7 @@ def pairs(photo: Photo, config: PrimeConfig, seed: int) -> list[Cell]:
         taken.add(name)
         apart = f"distance {best[sample]:.2f}\n(original: {clean[which[sample]]:.2f})"
         said = f"{name.replace('_', ' ')}\nseverity {severity}\n{apart}"
-        cells.append(Cell("PRIME", augmented[sample], *gallery_words.drawn(plan, int(sample))))
+        cells.append(Cell("PRIME", augmented[sample], *captions.drawn(plan, int(sample))))
         cells.append(Cell("nearest corruption", corrupted[which[sample]], said, said))
         if len(taken) == PAIRS:
             break

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__
-from .._files import replacing
-from ..data.folders import shown
-from ..data.pictures import reading
-from .gallery import Cell
-from .gallery_words import Meaning
+from ... import __version__
+from ..._files import replacing
+from ...data.folders import shown
+from ...data.pictures import reading
+from .captions import Meaning
+from .cells import Cell
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import arrays
-from ..config import PrimeConfig
-from ..plan import Plan
-from . import gallery_words
+from ... import arrays
+from ...config import PrimeConfig
+from ...plan import Plan
+from . import captions
 
 SAMPLES = 3  # full PRIME samples of each photograph
 FRACTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of a primitive's largest amplitude
@@ -179,4 +179,4 @@ def _drawn(photo: Photo, config: PrimeConfig, seed: int, view: int = 0) -> Plan:
 
 def _cell(heading: str, photo: Photo, plan: Plan) -> Cell:
     image = arrays.apply(photo.image[None], plan, layout="NHWC")[0]
-    return Cell(heading, image, *gallery_words.drawn(plan, 0))
+    return Cell(heading, image, *captions.drawn(plan, 0))

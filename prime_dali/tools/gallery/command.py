@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .. import _options
-from .._command import Parser, whole
-from .._files import make_folder
-from .._progress import facts, over, plural
-from ..data.folders import find, shown
-from ..data.pictures import read_photos
-from . import demo, gallery_figures, gallery_page, gallery_sheet, gallery_words
+from ... import _options
+from ..._command import Parser, whole
+from ..._files import make_folder
+from ..._progress import facts, over, plural
+from ...data.folders import find, shown
+from ...data.pictures import read_photos
+from .. import demo
+from . import captions, figures, page, sheet
 
 
 def parser() -> Parser:
@@ -24,11 +25,10 @@ def parser() -> Parser:
     add("photos", type=Path, nargs="*", help="files and folders; default: those of the demo")
     add("--limit", type=whole(1, 10**6), metavar="N", help="use the first N photographs; default: all")
     add("--out", type=Path, help="the PNG or JPEG to write; default without --html: out/gallery.png")
-    add("--figure", choices=tuple(gallery_figures.FIGURES), default="overview", help="content of --out")
+    add("--figure", choices=tuple(figures.FIGURES), default="overview", help="content of --out")
     add(
-        "--html", type=Path,
-        help="the page to write: all photographs before and after, by name, primitive and strength",
-    )  # fmt: skip
+        "--html", type=Path, help="the page to write: all photographs before and after, by name, primitive and strength"
+    )
     add(
         "--details", type=whole(0, 10**6), default=6,
         help="number of photographs, from the first, that the page shows at every strength",
@@ -52,9 +52,9 @@ def main(argv: list[str]) -> None:
         out = Path("out/gallery.png")
     found = find(options.photos) if options.photos else demo.shipped_photos()
     if out is not None and out not in options.photos:  # in a folder of photographs, of an earlier run
-        found = [photo for photo in found if not (_same(photo, out) and gallery_sheet.is_sheet(photo))]
+        found = [photo for photo in found if not (_same(photo, out) and sheet.is_sheet(photo))]
     found = found[: options.limit]
-    for name, path, suffixes in (("out", out, gallery_sheet.SUFFIXES), ("html", options.html, (".html", ".htm"))):
+    for name, path, suffixes in (("out", out, sheet.SUFFIXES), ("html", options.html, (".html", ".htm"))):
         if path is None:
             continue
         if path.suffix.lower() not in suffixes or path.is_dir():
@@ -67,19 +67,19 @@ def main(argv: list[str]) -> None:
         make_folder(path.parent)  # fails now rather than at the end
     print(facts({
         "data": plural(len(photos), "photograph"), "images": f"{options.size} x {options.size}",
-        "method": gallery_words.about(config, options.seed),
+        "method": captions.about(config, options.seed),
         "out": ", ".join(map(str, filter(None, (out, options.html)))),
     }), flush=True)  # fmt: skip
     top = os.path.commonpath([path.absolute().parent for path in photos])
     named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
     if out is not None:
-        gallery_figures.save_gallery(
+        figures.save_gallery(
             named, config, out, seed=options.seed, figure=options.figure,
             progress=lambda each: over(each, options.figure),
         )  # fmt: skip
         print(f"wrote {out}")
     if options.html is not None:
-        gallery_page.save(
+        page.save(
             named, config, options.html, seed=options.seed, details=options.details,
             progress=lambda each: over(each, "page"),
         )  # fmt: skip
