@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ def prime(
     config: PrimeConfig | str = "imagenet",
     *,
     index: DataNode | None = None,
-    epoch: DataNode | int = 0,
+    epoch: DataNode | int | None = None,
     flip: DataNode | None = None,
     seed: int = 0,
     views: int = 1,
@@ -67,8 +68,9 @@ def prime(
         index: Scalars of an integer type that fits int64, each image's index in the data set. The result then depends
             only on seed, index and epoch. None: random numbers from DALI's generator, seeded with the low 31 bits of
             ``seed``, whose state is part of DALI's checkpoints. Then give each rank a different seed.
-        epoch: An int from 0 to 4294967295, or scalars of any integer type. In the Python modes on a GPU they are not
-            read back: only their low 32 bits are used.
+        epoch: Scalars of any integer type, or an int from 0 to 4294967295 for the whole life of the pipeline. In the
+            Python modes on a GPU they are not read back: only their low 32 bits are used. None: 0; with ``index`` a
+            warning says that an image is then augmented in the same way in every epoch.
         flip: Scalars of any integer type or bool, as from ``fn.random.coin_flip``: nonzero mirrors all outputs of the
             image (or sequence) left to right. None: no image is mirrored.
         seed: The run's seed.
@@ -102,6 +104,13 @@ def prime(
         >>> images.as_tensor().shape()
         [4, 3, 32, 32]
     """
+    if index is not None and epoch is None:
+        warnings.warn(
+            "epoch: expected with index=, as an image is augmented in the same way in every epoch without it; give a "
+            "node of each image's epoch, or epoch=0 if that is meant",
+            stacklevel=2,
+        )
+    epoch = 0 if epoch is None else epoch
     nodes = _nodes(images, index, epoch, flip, _arguments.seed(seed))
     means, stds = _arguments.channels(mean, std, None)
     augment = _Augment(
