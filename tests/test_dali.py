@@ -211,9 +211,10 @@ def test_without_an_index_calls_ranks_and_pipelines_differ(monkeypatch: pytest.M
 
 
 def test_an_index_without_an_epoch_is_warned_of() -> None:
-    with Pipeline(1, 1, None), pytest.warns(UserWarning, match="epoch: expected with index=, as an image is augmented"):
-        numbers = fn.external_source(lambda: [np.int64(0)])
-        prime_dali.dali.prime(fn.external_source(lambda: [IMAGES[0]]), "cifar", index=numbers, mode="cupy")
+    with Pipeline(1, 1, None):
+        numbers, images = fn.external_source(lambda: [np.int64(0)]), fn.external_source(lambda: [IMAGES[0]])
+        with pytest.warns(UserWarning, match="epoch: expected with index=, as an image is augmented in the same way"):
+            prime_dali.dali.prime(images, "cifar", index=numbers, mode="cupy")
 
 
 def test_images_must_be_a_data_node() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import jobs
-from ..data.folders import classes, find, shown
+from ..data.folders import check_no_parts, classes, find, shown
 from ..data.formats import has_shards, open_records
 from ..data.pictures import PhotoError, naming_errors, open_picture
 from ..data.records import Records
@@ -69,6 +69,7 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
     folders = tuple(classes(source)) if source.is_dir() else ()
     if not folders:
         raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, or shards, found none")
+    check_no_parts(source, folders)
     pairs = [(file, place) for place, name in enumerate(folders) for file in find([source / name])]
     records = Records([str(file) for file, _ in pairs], np.array([place for _, place in pairs], np.int64), folders)
     names = tuple(file.relative_to(source) for file, _ in pairs)
