@@ -274,7 +274,9 @@ def test_the_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:
     for part in ("train", "val"):
         (tmp_path / part / "cat").mkdir(parents=True)
         (tmp_path / part / "cat" / "0.png").touch()
-    message = "expected one subfolder per class, got the parts of a data set, train, val, which have class folders; give"
+    message = (
+        "expected one subfolder per class, got the parts of a data set, train, val, which have class folders; give"
+    )
     for function in (_folders.image_folder, open_photographs):
         with pytest.raises(ValueError, match=rf"{message} .*train or .*val$"):
             function(tmp_path)

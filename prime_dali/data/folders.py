@@ -13,7 +13,8 @@ from pathlib import Path
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 """Suffixes of images, in lower case: those of ``torchvision.datasets.ImageFolder``."""
-_PARTS = ("train", "val", "test", "training", "validation", "valid")
+SPLITS = {"train": ("train", "training"), "val": ("val", "validation", "valid", "test")}
+"""Names of the parts of a data set, in folders and in names of shards; the first that exists is used."""
 
 
 def shown(name: str | os.PathLike[str]) -> str:
@@ -88,7 +89,8 @@ def check_no_parts(folder: str | os.PathLike[str], names: Iterable[str]) -> None
     A folder that has images itself is a class, whatever its name (``train`` can be one of vehicles).
     """
     names = list(names)
-    parts = [name for name in names if name.lower() in _PARTS and _has_only_folders(os.path.join(folder, name))]
+    known = [word for words in SPLITS.values() for word in words]
+    parts = [name for name in names if name.lower() in known and _has_only_folders(os.path.join(folder, name))]
     if parts and (len(parts) > 1 or parts == names):
         choice = " or ".join(shown(os.path.join(folder, name)) for name in parts)
         raise ValueError(
