@@ -99,7 +99,7 @@ class Kind:
         except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
             # torch's own message advises allowing code in the file to run; that is not safe for files of others.
             reason = f"it cannot be read without running code, or is damaged: {type(error).__name__}"
-            refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(error))
+            refused = re.search(r"GLOBAL (\S+)", str(error))
             if refused:
                 reason = (
                     f"it has an object of {refused[1]}, and to make one can run code; where you trust it, save the "
