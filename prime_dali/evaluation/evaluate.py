@@ -7,6 +7,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from . import (
     sequences,
     stability,
 )
+from . import classes as class_names
 from .names import CIFAR_SETS, HEADINGS, IMAGENET_SETS
 from .scores import Count, Counts
 
@@ -169,6 +171,9 @@ def parser() -> _command.Parser:
     network.add_argument("--network", metavar="NAME", help="name of a torchvision network, or timm:NAME")
     network.add_argument("--num-classes", type=int, metavar="N")
     network.add_argument("--stem", choices=networks.STEMS, help="stem of a ResNet; default: that of the weights")
+    network.add_argument("--classes", type=Path, metavar="PATH", help="names of the classes, in the order of the "
+        "logits: a file with a name a line, or a folder whose subfolders, sorted, are they; default: those of ImageNet for "
+        "1,000 and 100 classes, else the folders in --clean if there are as many")  # fmt: skip
     network.add_argument("--size", type=int, help="side of the images in pixels; default: 32 with stem cifar, else 224")
     add("--raw", action="store_true", help="of a checkpoint with averaged weights (EMA; of prime-dali train, timm or "
         "torchvision's references), use those of the last step; default: the averages")  # fmt: skip
@@ -216,6 +221,9 @@ def main(argv: list[str]) -> None:
         options.checkpoint, network=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std, raw=options.raw,
     )  # fmt: skip
+    clean = options.clean if classifier.size != cifar.SIDE else None
+    names = class_names.named(classifier.classes, classifier.num_classes, options.classes, clean)
+    classifier, unnamed = replace(classifier, classes=names), classifier
     sets, dataset = _sets(options, classifier)
     rules = _rules(options, sets, dataset)
     if options.out is not None:
@@ -236,7 +244,8 @@ def main(argv: list[str]) -> None:
     else:
         classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         start = time.monotonic()
-        print(_about(options, classifier, device), file=sys.stderr, flush=True)
+        source = (options.classes or options.clean) if unnamed.classes != names else None
+        print(_about(options, classifier, device, source), file=sys.stderr, flush=True)
         with parts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part:
             counts = run(
                 classifier, sets, device=device, batch=options.batch, adapt=adapt, part=part,
@@ -253,12 +262,17 @@ def main(argv: list[str]) -> None:
             print(f"wrote {path}")
 
 
-def _about(options: argparse.Namespace, classifier: networks.Classifier, device: torch.device) -> str:
-    """What the evaluation is, for its user; on stderr, as the tables on stdout are a document."""
+def _about(
+    options: argparse.Namespace, classifier: networks.Classifier, device: torch.device, source: Path | None
+) -> str:
+    """What the evaluation is, for its user; on stderr, as the tables on stdout are a document. ``source`` has named the
+    classes, if the checkpoint did not."""
+    names = "" if source is None else f", named by {source}: {', '.join((classifier.classes or ())[:3])}"
+    names += ", ..." if source is not None and classifier.num_classes > 3 else ""
     parameters = sum(parameter.numel() for parameter in classifier.network.parameters())
     sets = ", ".join(f"{name} ({folder})" for name, folder in _folders(options).items())
     return _progress.facts({
-        "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes",
+        "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes{names}",
         "network": f"{classifier.name} from {classifier.source}, {plural(parameters, 'parameter')}",
         "device": f"{_devices.name(device)}, {plural(options.workers, 'worker')}", **partition.facts(options.shard),
         "out": options.out or "",
