@@ -6,6 +6,7 @@ import argparse
 import functools
 import os
 import re
+import urllib.error
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -295,6 +296,20 @@ def test_torchvision_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (read.mean, read.std) == statistics.IMAGENET_STATISTICS
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(read.network(images), made(images))
+
+
+def test_torchvision_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr(torchvision.models.ShuffleNet_V2_X0_5_Weights, "get_state_dict", fail)
+    name = "torchvision:shufflenet_v2_x0_5:DEFAULT"
+    with pytest.raises(
+        OSError, match=rf"{name}: expected its published weights in the cache or from https.*TORCH_HOME"
+    ):
+        networks.load(name)
+    with pytest.raises(ValueError, match=f"num_classes: expected 1000, which {name} is of, got 3"):
+        networks.load(name, num_classes=3)  # before a download
 
 
 def test_timm_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

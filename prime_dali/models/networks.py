@@ -135,7 +135,7 @@ def load(
     if raw and library in ("torchvision", "timm"):  # before a download
         raise ValueError(no_averages)
     if library == "torchvision":
-        classifier = _from_torchvision(rest)
+        classifier = _from_torchvision(rest, num_classes)
     elif library == "timm":
         classifier = _from_timm(text)
     else:
@@ -161,7 +161,7 @@ def load(
     return classifier
 
 
-def _from_torchvision(rest: str) -> Classifier:
+def _from_torchvision(rest: str, num_classes: int | None) -> Classifier:
     name, _, wanted = rest.partition(":")
     if name not in torchvision_names():
         raise ValueError(nearest(f"torchvision:{rest}", name, torchvision_names()))
@@ -169,10 +169,19 @@ def _from_torchvision(rest: str) -> Classifier:
     if wanted not in members:
         raise ValueError(_arguments.unknown(f"weights of {name} (torchvision:{name}:WEIGHTS)", wanted, members))
     weights = members[wanted]
-    network = torchvision.models.get_model(name, weights=weights)
+    classes = len(weights.meta["categories"])
+    if num_classes not in (None, classes):  # before a download
+        raise ValueError(f"num_classes: expected {classes}, which torchvision:{rest} is of, got {num_classes}")
+    try:
+        network = torchvision.models.get_model(name, weights=weights)
+    except OSError as error:  # of urllib, whose messages do not name the weights
+        raise OSError(
+            f"torchvision:{rest}: expected its published weights in the cache or from {weights.url}, got neither "
+            f"({error}); connect to the network once, or copy the cache of another machine (TORCH_HOME)"
+        ) from error
     seen = weights.transforms()
     return Classifier(
-        network, name, len(weights.meta["categories"]), mean=_triple(seen.mean), std=_triple(seen.std),
+        network, name, classes, mean=_triple(seen.mean), std=_triple(seen.std),
         size=seen.crop_size[0], resize=seen.resize_size[0], source=f"torchvision:{name}:{weights.name}",
     )  # fmt: skip
 
