@@ -93,6 +93,14 @@ QUESTIONS: dict[str, Question] = {
             "arcsine-official": _OFFICIAL,
         },
     ),
+    "color-cutoff": _fixed(
+        "color maps with the preset's largest cutoff frequency, 10 for CIFAR, against 100, as in the authors' code there",
+        {
+            "preset": _PAPER, "cutoff-100": {"color_cut_max": 100, **_PAPER},
+            "preset-official": _OFFICIAL, "cutoff-100-official": {"color_cut_max": 100, **_OFFICIAL},
+        },
+        preset=_ALONE,
+    ),
     "mixing": _fixed(
         "the paper's mixing against that of the authors' code, without and with the Jensen-Shannon loss",
         {
