@@ -29,7 +29,10 @@ def add_images(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="seed of all random draws")
     parser.add_argument(
-        "--on-error", choices=("raise", "skip"), default="raise", help="for unreadable photographs: stop, or log and skip"
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="for unreadable photographs: stop, or log and skip",
     )
 
 

@@ -135,8 +135,8 @@ def _checked(settings: Settings) -> Settings:
         raise ValueError(f"quality: expected only with the format jpeg, got {quality} with {settings.format}")
     if settings.cifar is not None and (settings.size, settings.format, settings.on_error) != (None, "png", "raise"):
         raise ValueError(
-            "cifar: expected no size, the format png and on_error raise, for its images are in few files of raw pixels, "
-            f"got {settings.size}, {settings.format}, {settings.on_error}"
+            "cifar: expected no size, the format png and on_error raise, for its images are in few files of raw "
+            f"pixels, got {settings.size}, {settings.format}, {settings.on_error}"
         )
     source, destination = settings.source.resolve(), settings.destination.resolve()
     if not source.is_dir():
