@@ -159,7 +159,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
     lines = [
         "| pixels off by more than 2/255, % | " + " | ".join(f"{pair}: {d}" for pair in PAIRS for d in dtypes) + " |",
         "|---" * (1 + 2 * len(dtypes)) + "|",
-    ]  # fmt: skip
+    ]
     for preset, size, depth in dict.fromkeys(key[:3] for key in off):
         shares = [off[preset, size, depth, d][pair] for pair in PAIRS for d in dtypes]
         numbers = " | ".join(f"{100 * share:.2f}" for share in shares)

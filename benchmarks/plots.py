@@ -153,8 +153,9 @@ def lines(axes: Axes, points: Sequence[tuple[str, int, float]]) -> None:
     own = [point for point in points if point[0] in OWN]
     for number, name in enumerate(dict.fromkeys(name for name, _, _ in own)):
         values = sorted({x: y for other, x, y in own if other == name}.items())  # measured twice: the last counts
-        axes.plot(*zip(*values, strict=True), marker=_plots.MARKERS[number], color=_plots.COLORS[number],
-                  label=TITLES[name])  # fmt: skip
+        axes.plot(
+            *zip(*values, strict=True), marker=_plots.MARKERS[number], color=_plots.COLORS[number], label=TITLES[name]
+        )
     axes.set_xscale("log", base=2)
     every = sorted({x for _, x, _ in own})
     axes.set_xticks(every, [f"{x:,}" for x in every])

@@ -133,9 +133,9 @@ def table(results: list[dict]) -> str:
             continue
         rates = (r["bare_images_per_second"], r["images_per_second"], min(r["rates"]), max(r["rates"]))
         shares = ("of_bare", "efficiency", "bare_efficiency", "ratio")
-        rows.append([
-            str(r["processes"]), *map(significant, rates), *(f"{r[name]:.3f}" if name in r else "" for name in shares),
-        ])  # fmt: skip
+        rows.append(
+            [str(r["processes"]), *map(significant, rates), *(f"{r[name]:.3f}" if name in r else "" for name in shares)]
+        )
     return "\n".join([*aligned(rows), *(f"{r['processes']} processes: {r['error']}" for r in results if r["error"])])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -96,6 +97,13 @@ def name(device: torch.device) -> str:
     return f"cpu, {plural(torch.get_num_threads(), 'thread')}"
 
 
+def hardware(device: torch.device) -> str:
+    """What a number was measured on: the GPU's or the processor's name."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+
+
 def dali_device(wish: str, plugin: Callable[[Finding], Finding], prime: bool = True) -> tuple[str, str]:
     """``"cpu"`` or ``"gpu"`` for a DALI pipeline, and why.
 
@@ -143,8 +151,9 @@ def _cpu() -> Finding:
     threads = len(os.sched_getaffinity(0))
     detail = f"compiler {_arrays.compiler}, {plural(threads, 'thread')} available"
     if missing := _arrays.missing_instructions():
-        return Finding("CPU back end", False, f"{detail}, but this processor lacks {missing}",
-                       "build with PRIME_DALI_MARCH=native")  # fmt: skip
+        return Finding(
+            "CPU back end", False, f"{detail}, but this processor lacks {missing}", "build with PRIME_DALI_MARCH=native"
+        )
     try:
         return Finding("CPU back end", True, f"{detail}, instructions {_arrays.instructions()}")
     except ValueError as error:
@@ -157,8 +166,9 @@ def _cuda_build() -> Finding:
     except ImportError as error:
         return Finding("CUDA back end", False, str(error), "build the package again: pip install .")
     if _arrays.cuda is None:
-        return Finding("CUDA back end", False, "not built",
-                       "install the CUDA toolkit (nvcc), then PRIME_DALI_CUDA=1 pip install .")  # fmt: skip
+        return Finding(
+            "CUDA back end", False, "not built", "install the CUDA toolkit (nvcc), then PRIME_DALI_CUDA=1 pip install ."
+        )
     return Finding("CUDA back end", True, f"CUDA {_arrays.cuda}, compute capabilities {_arrays.architectures}")
 
 

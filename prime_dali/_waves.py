@@ -24,8 +24,9 @@ def drawn(plan: Any, row: int) -> list[Wave]:
     if not plan.waves or plan.wave_strength[row] == 0:
         return []
     side, strength = math.isqrt(plan.size[0] * plan.size[1]), float(plan.wave_strength[row])
-    return [_wave(random.blocks(_stream(plan, row), 1, 0, 0, 0, "wave", c)[0], strength, side)
-            for c in range(plan.channels)]  # fmt: skip
+    return [
+        _wave(random.blocks(_stream(plan, row), 1, 0, 0, 0, "wave", c)[0], strength, side) for c in range(plan.channels)
+    ]
 
 
 def _stream(plan: Any, row: int) -> random.Words:

@@ -123,26 +123,11 @@ def apply(
     if type(plan.rows) is not xp.ndarray:
         got = type(plan.rows).__name__
         raise ValueError(f"plan: expected a plan of {xp.__name__} arrays like the images, got {got}")
-    means, scales = _arguments.normalization(mean, std, channels)
-    if out_dtype is None:
-        out_dtype = np.float32 if means and array.dtype.kind == "u" else array.dtype
-    try:
-        out_dtype = np.dtype(out_dtype)
-    except TypeError:
-        raise TypeError(f"out_dtype: expected one of {', '.join(_DTYPES)}, got {out_dtype!r}") from None
-    check_dtype("out_dtype", out_dtype)
-    if means and out_dtype.kind == "u":
-        raise ValueError(f"out_dtype: expected a floating dtype for normalized images, got {out_dtype}")
-    if flip is not None:
-        flip, other = as_array("flip", flip)
-        if flip.dtype != np.bool_ or flip.shape != (batch,):
-            raise TypeError(f"flip: expected bool [{batch}], got {flip.dtype} {list(flip.shape)}")
-        if other is not xp:
-            raise ValueError(f"flip: expected {xp.__name__} like array, got {other.__name__}")
-        flip = xp.ascontiguousarray(flip)
+    dtype, means, scales = _output_format(array.dtype, out_dtype, mean, std, channels)
+    flip = None if flip is None else _flips(flip, batch, xp)
 
     sides["N"] = plan.views * batch
-    out = xp.empty([sides[axis] for axis in out_layout], out_dtype)
+    out = xp.empty([sides[axis] for axis in out_layout], dtype)
     if "T" in sides:
         plan, flip = plan.of_frames(frames), None if flip is None else flip.repeat(frames)
     rows = xp.ascontiguousarray(_memory.aligned(plan.rows, xp))
@@ -155,6 +140,33 @@ def apply(
     with array.device:
         call.cuda(xp.empty(call.workspace_bytes(), np.uint8), xp.cuda.get_current_stream().ptr)
     return out
+
+
+def _output_format(
+    dtype: np.dtype, out_dtype: Any, mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
+) -> tuple[np.dtype, list[float], list[float]]:
+    """``(dtype, mean, 1 / std)`` of the output, checked; empty lists if nothing is normalized."""
+    means, scales = _arguments.normalization(mean, std, channels)
+    if out_dtype is None:
+        out_dtype = np.float32 if means and dtype.kind == "u" else dtype
+    try:
+        made = np.dtype(out_dtype)
+    except TypeError:
+        raise TypeError(f"out_dtype: expected one of {', '.join(_DTYPES)}, got {out_dtype!r}") from None
+    check_dtype("out_dtype", made)
+    if means and made.kind == "u":
+        raise ValueError(f"out_dtype: expected a floating dtype for normalized images, got {made}")
+    return made, means, scales
+
+
+def _flips(flip: Any, batch: int, xp: Any) -> Any:
+    """``flip`` as bool ``[batch]`` of ``xp``; TypeError or ValueError otherwise."""
+    flips, other = as_array("flip", flip)
+    if flips.dtype != np.bool_ or flips.shape != (batch,):
+        raise TypeError(f"flip: expected bool [{batch}], got {flips.dtype} {list(flips.shape)}")
+    if other is not xp:
+        raise ValueError(f"flip: expected {xp.__name__} like array, got {other.__name__}")
+    return xp.ascontiguousarray(flips)
 
 
 def check_pixels(device: int) -> None:

@@ -14,7 +14,7 @@ from . import __version__, _command, _options
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
 _MODULES = {
-    "gallery": ("tools.gallery_command", "show PRIME on photographs, as an image or as a searchable page"),
+    "gallery": ("tools.gallery.command", "show PRIME on photographs, as an image or as a searchable page"),
     "augment": ("tools.augment", "augment a folder of images, or CIFAR, offline, before training"),
     "train": ("training.train", "train a robust classifier by one of the paper's recipes"),
     "corrupt": ("evaluation.corrupt", "make a corruption benchmark from a clean test set"),

@@ -264,13 +264,7 @@ def apply_batch(
     elif not isinstance(channels_last, bool):
         raise TypeError(f"channels_last: expected True, False or None, got {channels_last!r}")
     if flip is not None:
-        if not isinstance(flip, torch.Tensor):
-            raise TypeError(f"flip: expected a bool torch.Tensor, got {type(flip).__name__}")
-        _memory.check_tensor("flip", flip)
-        if flip.dtype != torch.bool or flip.shape != batch.shape[:1]:
-            raise TypeError(f"flip: expected bool [{batch.shape[0]}], got {flip.dtype} {list(flip.shape)}")
-        if flip.device != batch.device:
-            raise ValueError(f"flip: expected on {batch.device} like images, got {flip.device}")
+        _check_flip(flip, batch)
     clips = (plan.rows.shape[0], batch.shape[1]) if batch.dim() == 5 else None
     if clips:
         frames = batch.shape[1]
@@ -289,6 +283,17 @@ def apply_batch(
             "use smaller batches"
         ) from None
     return out.unflatten(0, clips) if clips else out
+
+
+def _check_flip(flip: Any, batch: torch.Tensor) -> None:
+    """TypeError or ValueError unless ``flip`` has a bool for each image or clip, on their device."""
+    if not isinstance(flip, torch.Tensor):
+        raise TypeError(f"flip: expected a bool torch.Tensor, got {type(flip).__name__}")
+    _memory.check_tensor("flip", flip)
+    if flip.dtype != torch.bool or flip.shape != batch.shape[:1]:
+        raise TypeError(f"flip: expected bool [{batch.shape[0]}], got {flip.dtype} {list(flip.shape)}")
+    if flip.device != batch.device:
+        raise ValueError(f"flip: expected on {batch.device} like images, got {flip.device}")
 
 
 def as_batch(images: Any, method: str = "PRIME") -> tuple[torch.Tensor, tuple[int, int]]:

@@ -18,7 +18,7 @@ PATCHES = sorted((ROOT / "docs/add_a_primitive").glob("*.patch"))
 
 ALONE = """
 import numpy as np, prime_dali, torch
-from prime_dali.tools import gallery
+from prime_dali.tools.gallery import cells
 
 
 def test_a_plan_and_the_gallery() -> None:
@@ -33,9 +33,9 @@ def test_a_plan_and_the_gallery() -> None:
     assert np.array_equal(prime_dali.apply(torch.from_numpy(x), drawn).numpy(), out)
     still = prime_dali.sample(config.replace(alpha=0), np.arange(500), size=(32, 32))
     assert (prime_dali.arrays.apply(x, still) == x).all()
-    photo = gallery.Photo("photo.png", x[0].transpose(1, 2, 0), 0)
-    alone = gallery.alone(photo, config, 0)[1]
-    *others, strongest = gallery.strengths(photo, config, "gamma", 0)
+    photo = cells.Photo("photo.png", x[0].transpose(1, 2, 0), 0)
+    alone = cells.alone(photo, config, 0)[1]
+    *others, strongest = cells.strengths(photo, config, "gamma", 0)
     assert len(others) == 4 and alone.heading == "gamma alone" and alone.words.startswith("strength ")
     assert 0.99 < float(strongest.words.removeprefix("strength ")) <= 1 and (strongest.image != photo.image).any()
 """

@@ -28,7 +28,7 @@ from prime_dali.training.augmix import (
     look_up,
     run_chains,
     warp,
-)  # fmt: skip
+)
 
 SIZES = [(32, 32), (40, 57)]
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)
@@ -83,9 +83,10 @@ def operate(images: torch.Tensor, operation: int, magnitude: float) -> torch.Ten
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("operation", "magnitudes"), [
-    (NONE, [0]), (AUTOCONTRAST, [0]), (EQUALIZE, [0]), (POSTERIZE, [1, 2, 3, 4]), (SOLARIZE, [1, 128, 180, 255, 256]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("operation", "magnitudes"),
+    [(NONE, [0]), (AUTOCONTRAST, [0]), (EQUALIZE, [0]), (POSTERIZE, [1, 2, 3, 4]), (SOLARIZE, [1, 128, 180, 255, 256])],
+)
 def test_tables_equal_pillow(operation: int, magnitudes: list[int], size: tuple[int, int], device: str) -> None:
     images = pictures(size)
     for magnitude in magnitudes:

@@ -21,7 +21,7 @@ from prime_dali.training.augmix import (
     TRANSLATE_X,
     TRANSLATE_Y,
     AugMix,
-)  # fmt: skip
+)
 
 
 def drawn(module: AugMix, index: torch.Tensor, size: tuple[int, int] = (48, 96), epoch: Any = None) -> Any:

@@ -311,8 +311,9 @@ def test_scaling_counts_processes(script: Callable[[str], ModuleType]) -> None:
         ["processes", "bare", "images/s", "min", "max", "of", "bare", "efficiency", "bare's", "ratio"],
         ["2", "200", "150", "150", "150", "0.750", "0.750", "0.800", "0.938"],
         ["1", "125", "100", "90.0", "120", "0.800", "1.000", "1.000", "1.000"],
-        ["4", "failed"], ["4", "processes:", "why"],
-    ]  # fmt: skip
+        ["4", "failed"],
+        ["4", "processes:", "why"],
+    ]
     without = [{"processes": 2, "rates": [150.0], "bare": [200.0], "error": ""}, {**results[2], "processes": 1}]
     scaling.compare(without)
     assert scaling.table(without).splitlines()[1].split() == ["2", "200", "150", "150", "150", "0.750"]

@@ -12,7 +12,7 @@ import torch
 from evaluating import CPU, STATISTICS, Gray, gray
 from torch import nn
 
-from prime_dali.evaluation import calibration, evaluate, image_sets, report_parts, stability
+from prime_dali.evaluation import calibration, evaluate, image_sets, report, report_tables, stability
 from prime_dali.evaluation.calibration import Calibration, expected_calibration_error, rms_calibration_error
 from prime_dali.evaluation.scores import Count
 
@@ -107,13 +107,13 @@ def test_means_of_a_benchmark() -> None:
         return Count(1, 2, Calibration(ece, 2 * ece))
 
     counts = {"fog": {1: count(0.1), 2: count(0.2)}, "snow": {1: count(0.3)}, "saturate": {1: count(0.9)}}
-    content = report_parts.calibrations(counts, corruptions=("fog", "snow"), partial=True)
+    content = report.calibrations(counts, corruptions=("fog", "snow"), partial=True)
     assert content["calibration"]["mean"] == pytest.approx({"ece": 0.2, "rms": 0.4})
-    assert report_parts.ece_by_corruption(content) == pytest.approx({"fog": 0.15, "snow": 0.3, "saturate": 0.9})
+    assert report_tables.ece_by_corruption(content) == pytest.approx({"fog": 0.15, "snow": 0.3, "saturate": 0.9})
     counts["snow"][2] = Count(1, 2)  # not measured: no mean of the rest
-    assert report_parts.calibrations(counts, corruptions=("fog", "snow"), partial=True) == {}
-    clean = report_parts.calibration(count(0.05))
-    header, rows = report_parts.calibration_rows({"clean": clean, "C": {"scores": {}, **content}, "R": {}}) or ([], [])
+    assert report.calibrations(counts, corruptions=("fog", "snow"), partial=True) == {}
+    clean = {"calibration": {"ece": 0.05, "rms": 0.1}}
+    header, rows = report_tables.calibration_rows({"clean": clean, "C": {"scores": {}, **content}, "R": {}}) or ([], [])
     assert header == ["", "clean", "C mean"]
     assert rows == [["ECE", "5.00", "20.00"], ["RMS calibration error", "10.00", "40.00"]]
-    assert report_parts.calibration_rows({"R": {}}) is None
+    assert report_tables.calibration_rows({"R": {}}) is None

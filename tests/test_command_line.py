@@ -302,11 +302,11 @@ def test_training_says_what_it_is_and_leaves_the_compilation_out_of_an_epoch(
 
 
 def test_a_grid_passes_ctrl_c_on_and_a_second_one_kills(capfd: pytest.CaptureFixture, hears_ctrl_c: None) -> None:
-    from prime_dali.experiments import grids
+    from prime_dali.experiments.children import Children
 
     program = "import signal, sys, time; signal.signal(signal.SIGINT, {}); print('ready', flush=True); time.sleep(60)"
     for heard, expected in (("lambda *_: sys.exit(130)", 130), ("signal.SIG_IGN", -signal.SIGKILL)):
-        with grids.Children() as children, ThreadPoolExecutor(1) as pool:
+        with Children() as children, ThreadPoolExecutor(1) as pool:
             running = pool.submit(children._follow, "run", "", [sys.executable, "-c", program.format(heard)])
             wait_for(lambda: "run: ready" in capfd.readouterr().out)
             os.kill(os.getpid(), signal.SIGINT)

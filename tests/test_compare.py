@@ -43,7 +43,8 @@ def test_questions(question: str, tmp_path: Path) -> None:
             ("mixing", "draws", "spatial_distribution", "jsd") if question != "schedule" else ("alpha", "alpha_start")
         )
         assert [[getattr(fast.config(run), name) for name in chosen] for run in fast.runs] == [
-            [getattr(config, name) for name in chosen] for config in configs]  # fmt: skip
+            [getattr(config, name) for name in chosen] for config in configs
+        ]
     assert not any(run.reported for run in fast.runs)
     assert not any(run.reported for run in grid_of(question, tmp_path, "--set", "recipe=cifar100").runs)
     if question == "networks":

@@ -127,8 +127,9 @@ def test_a_checkpoint_in_a_compiled_step_must_be_told_the_index() -> None:
     torch._dynamo.reset()
     step = torch.compile(
         lambda x, w: checkpoint(lambda x: (module(x) * w).sin(), x, use_reentrant=False).sum(),
-        fullgraph=True, backend="aot_eager",
-    )  # fmt: skip
+        fullgraph=True,
+        backend="aot_eager",
+    )
     with pytest.raises(ValueError, match=ASKS + " in a backward pass"):
         step(images, torch.ones((), requires_grad=True)).backward()
 

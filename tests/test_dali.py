@@ -72,9 +72,7 @@ def test_auto_is_native_where_that_is_compiled(built: bool, plugin: Path, monkey
 def test_in_a_pipeline_with_conditionals(device: str, mode: str) -> None:
     """DALI rewrites the code of such pipelines, and must leave ours alone."""
 
-    @pipeline_def(
-        batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None, enable_conditionals=True
-    )  # fmt: skip
+    @pipeline_def(batch_size=4, num_threads=2, device_id=0 if device == "gpu" else None, enable_conditionals=True)
     def pipeline():
         image, index = fn.external_source(
             lambda s: (IMAGES[s.idx_in_epoch % 4], np.array(s.idx_in_epoch % 4, np.int64)), num_outputs=2, batch=False
@@ -120,9 +118,10 @@ def test_index_and_epoch_are_integers_in_every_mode(mode: str, plugin: Path) -> 
         @pipeline_def(batch_size=4, num_threads=1, device_id=None)
         def pipeline():
             image, *numbers = fn.external_source(
-                lambda s: (IMAGES[s.idx_in_epoch], index(s.idx_in_epoch), epoch(s.idx_in_epoch)), num_outputs=3,
+                lambda s: (IMAGES[s.idx_in_epoch], index(s.idx_in_epoch), epoch(s.idx_in_epoch)),
+                num_outputs=3,
                 batch=False,
-            )  # fmt: skip
+            )
             return prime_dali.dali.prime(image, "cifar", index=numbers[0], epoch=numbers[1], mode=mode)
 
         built = pipeline()
@@ -188,9 +187,7 @@ def test_channels_and_sequences(dtype: Any, device: str, mode: str) -> None:
         normalized = {"mean": [0.5] * channels, "std": [0.25] * channels}
         views = run(device, images=images, views=3, seed=5, mode=mode, **layouts, **(normalized if frames else {}))[0]
         assert [view.dtype for view in views] == [np.float32 if frames else dtype] * 3
-        plan = prime_dali.sample(
-            "imagenet", xp.arange(4), size=SIZE, seed=5, view=("clean", 0, 1), channels=channels
-        )  # fmt: skip
+        plan = prime_dali.sample("imagenet", xp.arange(4), size=SIZE, seed=5, view=("clean", 0, 1), channels=channels)
         named = {name: ("NT" if frames else "N") + letters[-3:] for name, letters in layouts.items()}
         out = prime_dali.arrays.apply(xp.asarray(images), plan, **named, **(normalized if frames else {}))
         assert np.array_equal(np.concatenate(views), out if device == "cpu" else out.get())

@@ -152,8 +152,9 @@ def test_alpha_of_each_image(device: str, plugin: Path) -> None:
     def pipeline():
         image, index, alpha = fn.external_source(
             lambda s: (IMAGES[s.idx_in_epoch % 4], np.array(s.idx_in_epoch, np.int64), given[s.idx_in_epoch % 4]),
-            num_outputs=3, batch=False,
-        )  # fmt: skip
+            num_outputs=3,
+            batch=False,
+        )
         image = image.gpu() if device == "gpu" else image
         return fn.prime.augment(image, index=index, alpha=alpha, seed=2, **prime_dali.dali.arguments("imagenet"))
 

@@ -26,7 +26,7 @@ from PIL import Image
 from torch import nn
 
 from prime_dali import cli
-from prime_dali.evaluation import evaluate, image_sets, names, report
+from prime_dali.evaluation import evaluate, image_sets, names, report_tables
 from prime_dali.models import networks
 
 
@@ -298,10 +298,11 @@ def test_reported_rows_of_adapted_networks() -> None:
     found = {"corruption_accuracy": 0.7, "mce": 61.0, "normalisation": "standard"}
     content = {"scores": found, "regenerated": False}
     results = {
-        "dataset": "ImageNet-100", "settings": {"bn_adapt": {"N": 16, "n": 8, "seed": 0}},
+        "dataset": "ImageNet-100",
+        "settings": {"bn_adapt": {"N": 16, "n": 8, "seed": 0}},
         "sets": {"imagenet-c": content},
-    }  # fmt: skip
-    text = report._summary(results)
+    }
+    text = report_tables.summary(results)
     assert re.search(r"\| PRIME, adapted \(partial\), reported +\| +75\.3 \| +- \|", text)
     assert re.search(r"\| PRIME, reported +\| +71\.6 \| +61\.0 \|", text)
     assert "single" not in text

@@ -22,7 +22,7 @@ from training import cifar, settings
 
 from prime_dali import cli
 from prime_dali.data.shards import ShardError
-from prime_dali.evaluation import benchmarks, evaluate, imagenet_sets, names, report
+from prime_dali.evaluation import benchmarks, evaluate, imagenet_sets, names, report_tables
 from prime_dali.evaluation.imagenet_sets import Classes
 from prime_dali.evaluation.photographs import open_photographs
 from prime_dali.models import networks
@@ -56,7 +56,7 @@ def write_labels(folder: Path, field: str, places: list[int], values: list[int])
 
 def evaluated(arguments: list[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The results of the command."""
-    monkeypatch.setattr(report, "markdown", json.dumps)
+    monkeypatch.setattr(report_tables, "markdown", json.dumps)
     capsys.readouterr()
     assert cli.main(arguments) == 0
     return json.loads(capsys.readouterr().out)

@@ -16,7 +16,8 @@ from PIL import Image
 
 import prime_dali
 from prime_dali import cli
-from prime_dali.tools import demo, gallery, gallery_figures, gallery_words
+from prime_dali.tools import demo
+from prime_dali.tools.gallery import captions, cells, figures
 
 photos = galleries.photos  # a fixture
 CELL, GAP = 160, 10  # pixels of a figure of small images: 32 pixels are enlarged five times
@@ -55,7 +56,7 @@ def test_figures(
 
 def test_words_of_a_figure(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Title, headings, names of files, captions and legend; none is wider than its place."""
-    from prime_dali.tools import gallery_sheet
+    from prime_dali.tools.gallery import sheet
 
     written: list[tuple[str, str]] = []
 
@@ -65,10 +66,10 @@ def test_words_of_a_figure(photos: Path, tmp_path: Path, monkeypatch: pytest.Mon
             assert all(self._fonts[font].getlength(line) <= CELL for line in lines)
         written.append((font, "\n".join(lines)))
 
-    monkeypatch.setattr(gallery_sheet.Sheet, "_write", write)
+    monkeypatch.setattr(sheet.Sheet, "_write", write)
     images = {f"Cats/{'long_' * 9}.png": np.zeros((32, 32, 3), np.uint8), "Dogs/b.png": np.zeros((32, 32, 3), np.uint8)}
     config = prime_dali.preset("cifar").replace(alpha=0.5, color_cut=7)
-    gallery_figures.save_gallery(images, config, tmp_path / "a.png", seed=3)
+    figures.save_gallery(images, config, tmp_path / "a.png", seed=3)
     [(_, title), (_, about)] = [each for each in written if each[0] in ("title", "legend")][-6:-4]
     assert title == "PRIME data augmentation"
     said = f"preset cifar, mixing paper, alpha 0.5, color cut 7, seed 3, images of 32 x 32 pixels, prime-dali {prime_dali.__version__}"
@@ -86,21 +87,21 @@ def test_words_of_a_figure(photos: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def test_nearest_corruptions_are_found() -> None:
     """A corrupted image is nearest to itself, and the measure orders blur, noise and brightness."""
     from prime_dali.evaluation import corruptions
-    from prime_dali.tools import gallery_nearest
+    from prime_dali.tools.gallery import nearest
 
     photo = np.asarray(Image.open(demo.shipped_photos()[1]).resize((32, 32)))
     names = ("gaussian_noise", "defocus_blur", "brightness", "contrast")
     made = [corruptions.cifar(photo[None], name, severity, seed=1)[0] for name in names for severity in (3, 5)]
-    features = gallery_nearest.features(np.stack(made))
+    features = nearest.features(np.stack(made))
     assert features.shape == (8, 6 + 5)
-    apart = gallery_nearest.distances(features, features)
+    apart = nearest.distances(features, features)
     np.testing.assert_array_equal(apart.diagonal(), 0)
-    other_seed = gallery_nearest.features(corruptions.cifar(photo[None], names[0], 5, seed=2))
-    assert gallery_nearest.distances(other_seed, features)[0].argmin() == 1
-    gray = gallery_nearest.features(np.full((1, 32, 32, 3), 51, np.uint8))[0]
+    other_seed = nearest.features(corruptions.cifar(photo[None], names[0], 5, seed=2))
+    assert nearest.distances(other_seed, features)[0].argmin() == 1
+    gray = nearest.features(np.full((1, 32, 32, 3), 51, np.uint8))[0]
     np.testing.assert_allclose(gray, [0.2] * 3 + [0] * 3 + [-12] * 5, atol=1e-6)
     wave = 0.5 + 0.25 * np.cos(2 * np.pi * 5 * np.arange(32) / 32)  # its octave is 4 to 8 cycles per side
-    [power] = gallery_nearest.features(
+    [power] = nearest.features(
         np.round(255 * np.tile(wave[:, None], (1, 1, 32, 3)).reshape(1, 32, 32, 3)).astype(np.uint8)
     )[:, 6:]
     assert power.argmax() == 2
@@ -108,16 +109,16 @@ def test_nearest_corruptions_are_found() -> None:
 
 
 def test_a_jpeg_says_what_made_it(photos: Path, tmp_path: Path) -> None:
-    from prime_dali.tools import gallery_sheet
+    from prime_dali.tools.gallery import sheet
 
     for name in ("a.jpg", "a.png"):
         assert cli.main(["gallery", str(photos), "--limit", "2", "--out", str(tmp_path / name), "--size", "32"]) == 0
-        assert gallery_sheet.is_sheet(tmp_path / name)
+        assert sheet.is_sheet(tmp_path / name)
     with Image.open(tmp_path / "a.jpg") as jpeg, Image.open(tmp_path / "a.png") as png:
         assert (jpeg.format, png.format) == ("JPEG", "PNG")
         assert jpeg.info["comment"].decode() == png.info["Software"] == f"prime-dali gallery {prime_dali.__version__}"
         assert np.abs(np.asarray(jpeg).astype(float) - np.asarray(png)).mean() < 8
-    assert not gallery_sheet.is_sheet(photos / "gray.jpg")
+    assert not sheet.is_sheet(photos / "gray.jpg")
 
 
 def test_the_picture_of_the_documentation_is_what_its_command_draws(tmp_path: Path) -> None:
@@ -145,11 +146,11 @@ def test_png_is_reproducible(photos: Path, tmp_path: Path) -> None:
 
 def test_cells_show_what_they_say() -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (2, 32, 32, 3), np.uint8)
-    photo = gallery.Photo("b.png", pixels[1], 1)
+    photo = cells.Photo("b.png", pixels[1], 1)
     config = prime_dali.preset("cifar").replace(primitives=("spectral", "spatial", "color", "noise"), noise_std=0.2)
-    words = {name: [cell.words for cell in gallery.strengths(photo, config, name, 0)] for name in config.primitives}
+    words = {name: [cell.words for cell in cells.strengths(photo, config, name, 0)] for name in config.primitives}
     fractions = (0.05, 0.1, 0.25, 0.5, 1)
-    assert [cell.heading for cell in gallery.strengths(photo, config, "noise", 0)] == [
+    assert [cell.heading for cell in cells.strengths(photo, config, "noise", 0)] == [
         "5 %",
         "10 %",
         "25 %",
@@ -161,23 +162,23 @@ def test_cells_show_what_they_say() -> None:
     assert words["color"] == [f"variance T {0.01 * f**2:.2g}\nfrequencies f 1–10" for f in fractions]
     # At cut 5 the largest T is 4 / (pi^3 25 ln 5) = 0.003206; the typical shift 32 sqrt(pi T ln 5) / 2 = 2.037 pixels.
     assert words["spatial"] == [f"cutoff 5\nshift {2.037 * f:.1f} px" for f in fractions]
-    assert gallery._largest(config.replace(spatial_cut=100), "spatial", photo.image)[0] == pytest.approx(
+    assert cells._largest(config.replace(spatial_cut=100), "spatial", photo.image)[0] == pytest.approx(
         math.sqrt(1 / (math.pi * 1024 * math.log(100)))
     )  # the other bound of the range, where it is the larger
 
     index = np.arange(2)
     plan = prime_dali.sample(config.replace(alpha=0.5), index, size=(32, 32), seed=7, view=1)
     expected = prime_dali.arrays.apply(pixels, plan, layout="NHWC")
-    [half] = [cell for cell in gallery.severities(photo, config, 7, view=1) if cell.heading == "alpha 0.5"]
+    [half] = [cell for cell in cells.severities(photo, config, 7, view=1) if cell.heading == "alpha 0.5"]
     np.testing.assert_array_equal(half.image, expected[1])
-    for cells in (gallery.samples(photo, config, 0), gallery.alone(photo, config, 0)):
-        assert all(cell.image.shape == (32, 32, 3) and np.any(cell.image != photo.image) for cell in cells)
+    for row in (cells.samples(photo, config, 0), cells.alone(photo, config, 0)):
+        assert all(cell.image.shape == (32, 32, 3) and np.any(cell.image != photo.image) for cell in row)
 
 
 def test_grids_scale_one_draw_by_strength_and_smoothness() -> None:
-    photo = gallery.Photo("a.png", np.random.default_rng(1).integers(0, 256, (32, 32, 3), np.uint8), 0)
+    photo = cells.Photo("a.png", np.random.default_rng(1).integers(0, 256, (32, 32, 3), np.uint8), 0)
     config = prime_dali.preset("cifar")
-    rows = {name: gallery.smoothness(photo, config, name, 0) for name in config.primitives}
+    rows = {name: cells.smoothness(photo, config, name, 0) for name in config.primitives}
     assert [row.heading for row in rows["spectral"]] == [f"filter of {side} x {side}" for side in (3, 5, 7, 9, 11)]
     assert [row.heading for row in rows["spatial"]] == [f"cutoff frequency {cut}" for cut in (2, 5, 14, 38, 100)]
     assert [row.heading for row in rows["color"]] == [f"cutoff frequency {cut}" for cut in (2, 3, 4, 7, 10)]
@@ -186,7 +187,7 @@ def test_grids_scale_one_draw_by_strength_and_smoothness() -> None:
             changes = [np.abs(cell.image.astype(float) - photo.image).mean() for cell in row.cells]
             assert changes[0] == 0 < changes[1], name
             assert changes == sorted(changes), (name, row.heading)
-    band = gallery.smoothness(photo, prime_dali.preset("imagenet"), "color", 0)[-1]
+    band = cells.smoothness(photo, prime_dali.preset("imagenet"), "color", 0)[-1]
     assert band.cells[-1].words == "variance T 0.05\nfrequencies f 481–500"
 
 
@@ -197,7 +198,7 @@ def test_captions_in_words() -> None:
         [[("spectral", 2)]],
     ]
     plan = prime_dali.Plan.build(slots, size=32, weights=[[0.2, 0.3, 0.5], [0, 0.998, 0.002], [0, 1, 0]])
-    first, second, third = (gallery_words.drawn(plan, row) for row in range(3))
+    first, second, third = (captions.drawn(plan, row) for row in range(3))
     assert first.short == "20 % clean\n30 % noise → color\n50 % spatial"
     assert first.whole == (
         "20 % clean\n30 % noise (deviation σ 0.25) → color (variance T 0.25, frequencies f 2–9)\n50 % spatial (cutoff 20, shift 0.2 px)"
@@ -205,8 +206,8 @@ def test_captions_in_words() -> None:
     assert second.whole == "100 % color (variance T 0.25, frequency f 4)\n<1 % identity"
     assert third.short == "spectral\n0 % identity"
     alone = prime_dali.Plan.build([[[("spectral", 2)]], [[]]], size=32)
-    assert gallery_words.drawn(alone, 0) == ("deviation σ 2.00", "spectral (deviation σ 2.00)")
-    assert gallery_words.drawn(alone, 1) == ("identity", "identity")
+    assert captions.drawn(alone, 0) == ("deviation σ 2.00", "spectral (deviation σ 2.00)")
+    assert captions.drawn(alone, 1) == ("identity", "identity")
 
 
 def test_primitives_that_are_not_known_are_named() -> None:
@@ -260,11 +261,11 @@ def test_bad_folders_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture) 
     photos, config = {str(i): np.zeros((8, 8, 3), np.uint8) for i in range(65)}, prime_dali.preset("cifar")
     for figure, most in (("overview", 64), ("color-grid", 12)):
         with pytest.raises(ValueError, match=f"photos: expected at most {most} in one figure, got 65; see --limit"):
-            gallery_figures.save_gallery(photos, config, tmp_path / "out.png", figure=figure)
+            figures.save_gallery(photos, config, tmp_path / "out.png", figure=figure)
     with pytest.raises(ValueError, match="size: expected 32, 64 or 224, the sizes of corruption benchmarks, got 8"):
-        gallery_figures.save_gallery({"0": photos["0"]}, config, tmp_path / "out.png", figure="nearest")
+        figures.save_gallery({"0": photos["0"]}, config, tmp_path / "out.png", figure="nearest")
     with pytest.raises(ValueError, match=r"figure: expected one of 'overview', .*did you mean 'alpha'"):
-        gallery_figures.save_gallery(photos, config, tmp_path / "out.png", figure="alpah")
+        figures.save_gallery(photos, config, tmp_path / "out.png", figure="alpah")
     for arguments in (
         ["--size", "7"],
         ["--preset", "imagnet"],

@@ -21,7 +21,7 @@ from PIL import Image
 
 import prime_dali
 from prime_dali import cli
-from prime_dali.tools import gallery_words
+from prime_dali.tools.gallery import captions
 
 photos = galleries.photos  # a fixture
 
@@ -71,7 +71,7 @@ def test_page_is_whole(page: Path, photos: Path) -> None:
     for i, article in enumerate(articles):
         np.testing.assert_array_equal(images(article)[0], clean[i])
         np.testing.assert_array_equal(images(article)[1], after[i])
-        assert gallery_words.drawn(plan, i).whole in unescape(article)
+        assert captions.drawn(plan, i).whole in unescape(article)
 
 
 @pytest.fixture
@@ -128,9 +128,10 @@ def filters(browser: Any) -> None:
     def choose(primitive: str, strength: str) -> None:
         for name, value in (("primitive", primitive), ("strength", strength)):
             [choice] = [
-                option for option in browser.find_elements("css selector", f"select[name={name}] option")
+                option
+                for option in browser.find_elements("css selector", f"select[name={name}] option")
                 if option.get_property("value") == value
-            ]  # fmt: skip
+            ]
             choice.click()
 
     count, search = (browser.find_element("css selector", name) for name in ("output", "input[type=search]"))

@@ -17,7 +17,16 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 import gridding
 from gridding import options, table
 
-from prime_dali.experiments import ablation, alpha, grid_file, grid_tables, grids, methods, sample_complexity
+from prime_dali.experiments import (
+    ablation,
+    alpha,
+    grid_file,
+    grid_finished,
+    grid_tables,
+    grids,
+    methods,
+    sample_complexity,
+)
 from prime_dali.experiments.grid_file import Grid, Run
 
 grid = gridding.grid  # fixtures
@@ -42,10 +51,10 @@ def finished(grid: Grid, run: Run, corrupted: float = 0.5, means: Sequence[float
     results = json.loads(json.dumps(RESULTS))
     results["sets"]["cifar-c"]["scores"]["corruption_accuracy"] = corrupted
     content = {
-        "settings": grid.lasting(run), "evaluate": grid_file.evaluated(grid.evaluate), "seconds": 90, "steps": 3,
+        "settings": grid.lasting(run), "evaluate": grid_finished.evaluated(grid.evaluate), "seconds": 90, "steps": 3,
         "means": means, "jobs": 2, "results": results,
     }  # fmt: skip
-    (folder / grid_file.FINISHED).write_text(json.dumps(content))
+    (folder / grid_finished.FILE).write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -59,7 +68,7 @@ def test_damaged_files_of_a_run(change: object, message: str, tmp_path: Path) ->
     parsed = options(alpha, "--out", tmp_path, "--set", "data=/d", "--evaluate", "cifar-c=/c", "--list")
     grid = grids.read_grid(alpha.ANALYSIS, parsed, {})
     finished(grid, grid.runs[0])
-    path = tmp_path / grid.runs[0].name / grid_file.FINISHED
+    path = tmp_path / grid.runs[0].name / grid_finished.FILE
     whole = json.loads(path.read_text())
     changed = {**whole, **change} if isinstance(change, dict) else change
     path.write_text("" if change is None else json.dumps(changed))
@@ -134,7 +143,7 @@ def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureF
     assert "| prime+jsd, 2 of 3 seeds finished " in said
     assert f"{89.5:.2f} ± {100 * 0.01 / 2**0.5:.2f}" in said
     # What was trained on other images is said to be.
-    finished_file = tmp_path / "standard,seed=1" / grid_file.FINISHED
+    finished_file = tmp_path / "standard,seed=1" / grid_finished.FILE
     content = json.loads(finished_file.read_text())
     finished_file.write_text(json.dumps({**content, "means": [1.0, 2.0, 3.0]}))
     grids.run(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
@@ -158,7 +167,7 @@ def test_calibration_is_a_column_where_it_was_measured(tmp_path: Path, capsys: p
     assert "ECE" not in capsys.readouterr().out
     assert "ECE" not in table(tmp_path, "methods")["standard measured"]
     for run, ece in zip(grid.runs[:3], (0.10, 0.20, 0.14), strict=True):
-        path = tmp_path / run.name / grid_file.FINISHED
+        path = tmp_path / run.name / grid_finished.FILE
         content = json.loads(path.read_text())
         content["results"]["sets"]["cifar-c"]["calibration"] = {"mean": {"ece": ece, "rms": 2 * ece}}
         path.write_text(json.dumps(content))

@@ -27,7 +27,8 @@ from test_grid_tables import finished
 from prime_dali import _devices
 from prime_dali.evaluation import corrupt, evaluate
 from prime_dali.evaluation.names import CORRUPTIONS
-from prime_dali.experiments import ablation, alpha, compare, grid_file, grid_known, grids, methods, sample_complexity
+from prime_dali.experiments import ablation, alpha, compare, grid_file, grid_finished, grids, methods, sample_complexity
+from prime_dali.experiments.children import Children
 from prime_dali.experiments.grid_file import Grid, Reported, Run
 
 cifar, grid, one_thread = gridding.cifar, gridding.grid, gridding.one_thread  # fixtures
@@ -49,7 +50,7 @@ def arguments(cifar: Path, corrupted: Path, out: Path, *more: object) -> list[ob
             "workers=0", *more]  # fmt: skip
 
 
-def follow_forked(children: grids.Children, name: str, gpu: str, command: Sequence[str]) -> tuple[bytes, int | None]:
+def follow_forked(children: Children, name: str, gpu: str, command: Sequence[str]) -> tuple[bytes, int | None]:
     """``Children._follow`` with a forked process: starting one takes longer than what it does."""
     with tempfile.TemporaryDirectory() as folder:
         process = forking.command(Path(folder) / "said", *command[3:])
@@ -83,7 +84,7 @@ def test_runs_that_are_killed_and_fail(
     time.sleep(0.5)
     assert log.read_text() == before
 
-    monkeypatch.setattr(grids.Children, "_follow", follow_forked)
+    monkeypatch.setattr(Children, "_follow", follow_forked)
     with pytest.raises(
         RuntimeError, match=r"1 of 2 runs failed.*primitives=color: train ended with status 1.*last\.pt"
     ):
@@ -124,9 +125,10 @@ def test_runs_that_are_killed_and_fail(
     assert (out / "primitives=none" / "last.pt").stat().st_mtime_ns == checkpoint
 
 
-@pytest.mark.parametrize(("gpus", "jobs", "expected", "beside"), [
-    (["3", "GPU-5"], 3, ["3", "3", "GPU-5"], 2), (["3", "4"], 1, ["3"], 1), ([], 2, ["", ""], 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpus", "jobs", "expected", "beside"),
+    [(["3", "GPU-5"], 3, ["3", "3", "GPU-5"], 2), (["3", "4"], 1, ["3"], 1), ([], 2, ["", ""], 2)],
+)
 def test_jobs_are_dealt_out_to_gpus(
     gpus: list[str], jobs: int, expected: list[str], beside: int, grid: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -165,13 +167,13 @@ def test_a_stopped_grid_names_the_runs_that_began(
             os.kill(os.getpid(), number)
         call("train")
 
-    def call(children: grids.Children, *_: object) -> None:
+    def call(children: Children, *_: object) -> None:
         while not children._stopping:
             time.sleep(0.001)
         children.check()
 
     monkeypatch.setattr(grids, "_execute", run)
-    monkeypatch.setattr(grids.Children, "call", call)
+    monkeypatch.setattr(Children, "call", call)
     words = ["--out", tmp_path / "out", "--set", f"data={tmp_path}", "device=cpu", "--evaluate", f"cifar-c={tmp_path}"]
     with pytest.raises(SystemExit, match=str(status)):
         ablation.run(options(ablation, *words, "--jobs", 2))
@@ -207,22 +209,23 @@ def test_runs_of_other_grids_are_taken_over(tmp_path: Path, cifar: Path, capsys:
         compare, "draws", "--out", tmp_path / "other", *words[:4], "cifar-c-bar=/b", *words[4:]
     )
     other = grids.read_grid(compare.analysis("draws"), evaluated_otherwise, {})
-    grid_known.take_over(other, other.runs, [tmp_path / "methods"])
+    grid_finished.take_over(other, other.runs, [tmp_path / "methods"])
     assert not (tmp_path / "other").exists()
     # Neither where CIFAR's images are here and have other means, nor for a run with data of its own, such as copies.
     for name, means in (("image", [1.0, 2.0, 3.0]), ("copies", None)):
         finished(methods_grid, methods_grid.runs[2], 0.5, means=means)
         settings = {**draws.runs[0].settings, **({"data": str(cifar)} if name == "copies" else {})}
         there = replace(draws, base={**draws.base, "data": str(cifar)}, out=tmp_path / name)
-        grid_known.take_over(there, [replace(draws.runs[0], settings=settings)], [tmp_path / "methods"])
+        grid_finished.take_over(there, [replace(draws.runs[0], settings=settings)], [tmp_path / "methods"])
         assert not (tmp_path / name).exists()
     with pytest.raises(FileNotFoundError, match=r"known: no such folder: .*nowhere"):
         compare.run(options(compare, "draws", "--out", out, "--list", *words, "--known", tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize(("given", "count", "expected"), [
-    (None, 2, ["0", "1"]), ("3, 1", 2, ["3", "1"]), ("GPU-5f", 1, ["GPU-5f"]), ("", 0, []), ("0", 0, []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "count", "expected"),
+    [(None, 2, ["0", "1"]), ("3, 1", 2, ["3", "1"]), ("GPU-5f", 1, ["GPU-5f"]), ("", 0, []), ("0", 0, [])],
+)
 def test_visible_gpus(given: str | None, count: int, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -11,7 +11,7 @@ import torch
 from evaluating import CPU, STATISTICS, WNIDS, Gray, classifier, save_picture
 
 from prime_dali import cli
-from prime_dali.evaluation import benchmarks, evaluate, imagenet_sets, names, report
+from prime_dali.evaluation import benchmarks, evaluate, imagenet_sets, names, report_tables
 from prime_dali.evaluation.imagenet_sets import Classes
 from prime_dali.models import networks
 
@@ -142,6 +142,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_every_set_has_a_heading() -> None:
-    assert report.HEADINGS.keys() == {"clean", *names.CIFAR_SETS, *names.IMAGENET_SETS}
-    assert report._reported_on("imagenet-3dcc", "ImageNet") == {}
+    assert names.HEADINGS.keys() == {"clean", *names.CIFAR_SETS, *names.IMAGENET_SETS}
+    assert report_tables._reported_on("imagenet-3dcc", "ImageNet") == {}
     assert {*imagenet_sets.OF_200_CLASSES, *imagenet_sets.NUMBERED} < set(names.IMAGENET_SETS)

@@ -117,8 +117,9 @@ OLD_OF_TRAINING = {
 def test_keywords_that_are_in_groups_now(folder: Path) -> None:
     """Each keyword of earlier versions says where it is now."""
     for function, crop, more in (
-        (train_pipeline, "RandomCrop", OLD_OF_TRAINING), (val_pipeline, "CenterCrop", {"resize": "crop=CenterCrop(resize=...)"}),
-    ):  # fmt: skip
+        (train_pipeline, "RandomCrop", OLD_OF_TRAINING),
+        (val_pipeline, "CenterCrop", {"resize": "crop=CenterCrop(resize=...)"}),
+    ):
         for name, place in (OLD | more).items():
             with pytest.raises(TypeError, match=re.escape(f"{name}: expected as {place.format(crop)}, got a keyword")):
                 function(folder, batch_size=4, **{name: None})

@@ -29,8 +29,7 @@ def test_numbers_and_labels_are_those_of_image_folder(folder: Path, device: str)
     assert [Path(f).stem for f in files] == [f"{i:02d}" for i in range(COUNT)]
     torchvision = pytest.importorskip("torchvision")
     assert list(zip(files, labels, strict=True)) == torchvision.datasets.ImageFolder(str(folder)).samples
-    for loader in (train(folder, device, last_batch="partial"),
-                   validate(folder, device)):  # fmt: skip
+    for loader in (train(folder, device, last_batch="partial"), validate(folder, device)):
         seen = []
         for images, numbers, indices in loader:
             assert numbers.dtype == indices.dtype == torch.int64

@@ -159,7 +159,7 @@ def test_accumulation_is_exact(cifar: Path, tmp_path: Path) -> None:
     for parts in (1, 4):
         trainer = start(cifar, tmp_path / str(parts), *words, "--accumulate", str(parts))
         trainer.network.train()
-        loss = trainer._gradients(*next(trainer.data.batches(0)))
+        loss = trainer.training_step.gradients(*next(trainer.data.batches(0)))
         found.append((loss, [parameter.grad for parameter in trainer.network.parameters()]))
     (loss, gradients), (other, others) = found
     assert other.item() == pytest.approx(loss.item(), rel=1e-6)
@@ -256,7 +256,7 @@ def test_stochastic_depth_differs_between_processes(cifar: Path, tmp_path: Path)
     seen = []
     for rank, generator in ((0, 1), (0, 2), (1, 1)):
         trainer = start(cifar, tmp_path, "--recipe", "cifar10-vit", "--network", VIT, "--drop-path", "0.9")
-        trainer.ranks = Ranks(rank, 1, torch.device("cpu"))
+        trainer.training_step.ranks = Ranks(rank, 1, torch.device("cpu"))
         torch.manual_seed(generator)
         trainer.network.train()
         images, labels = torch.ones(20, 3, 32, 32), torch.zeros(20, dtype=torch.int64)

@@ -14,7 +14,7 @@ import torch
 from evaluating import CPU, STATISTICS, WNIDS, Gray, classifier, gray
 
 from prime_dali import cli
-from prime_dali.evaluation import adaptation, evaluate, image_sets, report_parts, sequences, stability
+from prime_dali.evaluation import adaptation, evaluate, image_sets, report, report_tables, sequences, stability
 from prime_dali.evaluation.names import CIFAR_PERTURBATIONS, PERTURBATIONS
 from prime_dali.models import networks
 
@@ -97,7 +97,7 @@ def test_cifar_p(batch: int, tmp_path: Path) -> None:
     counts = evaluate.run(classifier(), {"cifar-p": what}, device=CPU, batch=batch)["cifar-p"]
     assert isinstance(counts, Mapping)
     assert list(counts) == [*CIFAR_PERTURBATIONS, "snow", "shear"]
-    found = {name: report_parts.stability(what, counts)["stability"][name] for name in counts}
+    found = {name: report.stability(what, counts)["stability"][name] for name in counts}
     assert {name: one["flip_rate"] for name, one in found.items()} == dict.fromkeys(found, 0.25)
     assert (found["tilt"]["sequences"], found["tilt"]["frames"]) == (2, 5)
 
@@ -214,17 +214,17 @@ def test_reported_rates_stand_beside_measured_ones() -> None:
         name: {0: stability.Stability(9, 31, rate / 2, sequences.ALEXNET_TOP5_DISTANCES[name] / 4)}
         for name, rate in sequences.ALEXNET_FLIP_RATES.items()
     }
-    content = report_parts.stability(what, counts)
-    _, rows = report_parts.stability_rows(content, "ImageNet")
+    content = report.stability(what, counts)
+    _, rows = report_tables.stability_rows(content, "ImageNet")
     assert ["mFR and mT5D, normalization alexnet", "50.00", "25.00"] in rows
     assert ["mFR and mT5D of ResNet-50, reported", "58.0", "78.4"] in rows
     assert ["mFR and mT5D of ResNet-50, AugMix, reported", "37.4", "-"] in rows
-    assert "9 sequences per perturbation, of 31 frames" in report_parts.facts(content, "ImageNet")
+    assert "9 sequences per perturbation, of 31 frames" in report_tables.stability_facts(content, "ImageNet")
     assert not any(
         "reported" in text
-        for text in [*report_parts.facts(content, None), str(report_parts.stability_rows(content, None))]
+        for text in [*report_tables.stability_facts(content, None), str(report_tables.stability_rows(content, None))]
     )
-    empty = report_parts.stability(what, {"snow_2": counts["snow"]})
+    empty = report.stability(what, {"snow_2": counts["snow"]})
     assert (empty["mfr"], empty["mt5d"], empty["mean"]) == (None, None, {})
 
 

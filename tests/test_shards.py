@@ -209,7 +209,7 @@ def test_corrupt_imagenet(tmp_path: Path, command: Command) -> None:
 def evaluation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
     """The command, but for --out, of a network whose answers are known."""
     monkeypatch.setattr(networks, "create", lambda name, classes, stem="imagenet": Gray(classes))
-    monkeypatch.setattr(report, "_draw", lambda *arguments: None)
+    monkeypatch.setattr(report, "draw", lambda *arguments: None)
     made = networks.Classifier(Gray(10), "resnet18", 10, size=32, resize=None, **PLAIN)
     torch.save(networks.checkpoint(made, epoch=5), tmp_path / "last.pt")
     save_cifar_pictures(tmp_path / "data")

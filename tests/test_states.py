@@ -29,9 +29,10 @@ from prime_dali.evaluation import corrupt
 from prime_dali.tools import augment
 
 KIND = Kind(
-    {"a": {"b": int}, "c": [(None, float)], "d": dict, "e": range(3, 5), "f": frozenset(("x", "y"))}, "a state",
+    {"a": {"b": int}, "c": [(None, float)], "d": dict, "e": range(3, 5), "f": frozenset(("x", "y"))},
+    "a state",
     "start again",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("text", "message"), [

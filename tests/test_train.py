@@ -272,15 +272,15 @@ def test_two_processes(cifar: Path, tmp_path: Path) -> None:
     [seen] = [line for line in log if "accuracy" in line]
     assert seen["images"] == TEST
     alone = Trainer(train.read(words), ALONE, lambda line: None)
-    alone._log = checkpoint.Log(tmp_path, alone.step)
     notes: list[str] = []
 
     class Bar:
         note = property(lambda self: "", lambda self, note: notes.append(note))
         hidden = contextlib.nullcontext
 
-    alone._bar = Bar()
-    assert not alone._validate()
+    with alone.outputs.opened(alone.step, alone.total):
+        alone.outputs._bar = Bar()
+        assert not alone._validate()
     assert notes == ["validating, 0%", ""]
     assert alone.accuracy == seen["accuracy"]
 

@@ -175,8 +175,9 @@ def test_files_that_name_others(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     found = train.read(["--config", str(tmp_path / "a.yaml"), "--data", "d", "--out", "o"])
-    assert found == TrainConfig(**{**defaults("imagenet", "prime"), "data": "d", "out": "o", "lr": 1e-3, "seed": 7,
-                                   "batch": 32})  # fmt: skip
+    assert found == TrainConfig(
+        **{**defaults("imagenet", "prime"), "data": "d", "out": "o", "lr": 1e-3, "seed": 7, "batch": 32}
+    )
     for name, kind, message in (
         ("loop", ValueError, r"config: expected files that do not include each other in a circle, got .*loop.yaml, "
          r"included by .*to.yaml, included by .*loop.yaml"),

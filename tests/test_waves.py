@@ -19,7 +19,7 @@ from test_distributions import P_MIN
 
 import prime_dali
 from prime_dali import PRIME, Plan, _waves, preset, reference
-from prime_dali.tools import gallery, gallery_words
+from prime_dali.tools.gallery import captions, cells
 from prime_dali.training.config import TrainConfig
 
 ALONE = preset("cifar").replace(primitives=(), width=1, depth=1, wave_strength=10.0)
@@ -180,15 +180,15 @@ def test_dali(mode: str, plugin: Path) -> None:
 
 
 def test_gallery_and_settings() -> None:
-    photo = gallery.Photo("photo", make_images(1, 32, 32, torch.uint8)[0].permute(1, 2, 0).numpy(), 0)
-    *primitives, waves = gallery.alone(photo, WITH_PRIME, 0)
+    photo = cells.Photo("photo", make_images(1, 32, 32, torch.uint8)[0].permute(1, 2, 0).numpy(), 0)
+    *primitives, waves = cells.alone(photo, WITH_PRIME, 0)
     assert [cell.heading for cell in primitives] == ["spectral alone", "spatial alone", "color alone"]
     assert not any("waves" in cell.words for cell in primitives)
     assert waves.heading == "waves alone"
     assert re.fullmatch(r"(waves a \d+\.\d\d, f \d+\n?){3}", waves.words)
-    (sample,) = gallery.samples(photo, WITH_PRIME, 0, 1)
+    (sample,) = cells.samples(photo, WITH_PRIME, 0, 1)
     assert sample.words.endswith("\nwaves")
     assert len(re.findall(r"waves a", sample.whole)) == 3
-    assert [entry.word for entry in gallery_words.legend(gallery.parts(ALONE), mixed=False)] == ["waves"]
+    assert [entry.word for entry in captions.legend(cells.parts(ALONE), mixed=False)] == ["waves"]
     config = TrainConfig(data="d", out="o", primitives=(), width=1, depth=1, wave_strength=10.0)
     assert config.prime(0) == ALONE

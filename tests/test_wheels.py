@@ -35,9 +35,10 @@ def test_a_missing_interpreter_ends_the_build(tmp_path: Path, monkeypatch: pytes
     assert build.interpreter("3.12") == build.interpreter(str(python)) == str(python)
 
 
-@pytest.mark.parametrize(("found", "wanted"), [
-    (None, "cu12"), (SimpleNamespace(version="13.0"), "cu12"), (SimpleNamespace(version="12.9"), "cu13"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [(None, "cu12"), (SimpleNamespace(version="13.0"), "cu12"), (SimpleNamespace(version="12.9"), "cu13")],
+)
 def test_a_missing_cuda_toolkit_ends_the_build(found: object, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_HOME", "/some/toolkit")
     monkeypatch.setattr(build.runpy, "run_path", lambda _: {"find": lambda: found})

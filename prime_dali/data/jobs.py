@@ -260,9 +260,10 @@ def read_manifest(folder: Path, command: str, more: Mapping[str, Any] | None = N
         ValueError: It is not a manifest, or damaged; the message names the key.
     """
     kind = Kind(
-        {"source": {"path": str}, **(more or {})}, f"a manifest of prime-dali {command}",
+        {"source": {"path": str}, **(more or {})},
+        f"a manifest of prime-dali {command}",
         "put back a copy of it, or choose another folder",
-    )  # fmt: skip
+    )
     content: dict[str, Any] = kind.read_json(folder / MANIFEST)
     if isinstance(content.get("config"), dict):
         content["config"] = with_new_names(content["config"])

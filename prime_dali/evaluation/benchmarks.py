@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import _arguments, _extras
 from .._progress import plural
 from .._states import Kind, read_array
 from ..data import cifar
-from ..data.folders import classes as class_folders
 from ..data.folders import find
 from ..data.formats import has_shards, open_records
 from ..data.records import Records
+from .classes import absent_classes, class_positions, folders_in, positions
 from .corruptions import SIDES
 from .image_sets import Arrays, Decoding, Pictures
 from .names import CORRUPTIONS, CORRUPTIONS_3D, EXTRA_CORRUPTIONS, SEVERITIES
@@ -108,18 +109,7 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
     severities = _severities(folder, made) if made else SEVERITIES
     names = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
     counted, extra = _known(folder, names, c_bar)
-    labels = read_array(folder / "labels.npy", mapped=True)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) % len(severities) or not len(labels):
-        raise ValueError(
-            f"{folder / 'labels.npy'}: expected integers [{len(severities)} n], n images of each severity, "
-            f"got {labels.dtype} {list(labels.shape)}"
-        )
-    labels = labels.astype(np.int64)
-    if not (labels.min() >= 0 and labels.max() < num_classes):
-        raise ValueError(
-            f"{folder / 'labels.npy'}: expected 0 to {num_classes - 1} for a network of {num_classes} classes, "
-            f"got {labels.min()} to {labels.max()}"
-        )
+    labels = _cifar_labels(folder / "labels.npy", len(severities), num_classes)
     count = len(labels) // len(severities)
     images = {name: read_array(folder / f"{name}.npy", mapped=True) for name in names}
     for name, array in images.items():
@@ -144,6 +134,23 @@ def _severities(folder: Path, made: Mapping[str, Any]) -> tuple[int, ...]:
     if not isinstance(wanted, list) or not wanted or wanted != sorted({s for s in wanted if s in SEVERITIES}):
         raise ValueError(f"{folder / 'manifest.json'}: expected severities, some of 1 to 5 in order, got {wanted!r}")
     return tuple(wanted)
+
+
+def _cifar_labels(path: Path, blocks: int, num_classes: int) -> NDArray[np.int64]:
+    """The labels of so many blocks of images."""
+    labels = read_array(path, mapped=True)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) % blocks or not len(labels):
+        raise ValueError(
+            f"{path}: expected integers [{blocks} n], n images of each severity, "
+            f"got {labels.dtype} {list(labels.shape)}"
+        )
+    labels = labels.astype(np.int64)
+    if not (labels.min() >= 0 and labels.max() < num_classes):
+        raise ValueError(
+            f"{path}: expected 0 to {num_classes - 1} for a network of {num_classes} classes, "
+            f"got {labels.min()} to {labels.max()}"
+        )
+    return labels
 
 
 def imagenet_pictures(
@@ -178,8 +185,8 @@ def imagenet_pictures(
         records = _from_shards(folder, classes, subset, label)
         there = _with_images(records, classes)
     else:
-        there = positions = class_positions(folder, classes, subset)
-        pairs = [(str(file), position) for name, position in positions.items() for file in find([folder / name])]
+        there = numbers = class_positions(folder, classes, subset)
+        pairs = [(str(file), number) for name, number in numbers.items() for file in find([folder / name])]
         files, labels = zip(*pairs, strict=True)
         records = Records(files, np.array(labels, np.int64), classes)
     absent = absent_classes(there, classes)
@@ -205,7 +212,7 @@ def _from_shards(folder: Path, classes: Sequence[str], subset: bool, label: str 
         return records
     if records.classes == tuple(classes):
         return records
-    place = _places(folder, _with_images(records, records.classes), classes, subset)
+    place = positions(folder, _with_images(records, records.classes), classes, subset)
     numbers = np.array([place.get(name, -1) for name in records.classes], np.int64)[records.labels]
     keep = np.flatnonzero(numbers >= 0)
     return records.select(keep, numbers[keep], classes)
@@ -344,42 +351,6 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
             f"the wnids of ImageNet: expected timm or a clean set of all classes; {_extras.install('train')}"
         )
     return tuple(wnids if num_classes == 1000 else wnids[::10])
-
-
-def class_positions(folder: Path, classes: Sequence[str], subset: bool) -> dict[str, int]:
-    """The class folders that are used, each with its position in ``classes``; see :func:`imagenet_pictures`."""
-    return _places(folder, folders_in(folder), classes, subset)
-
-
-def _places(folder: Path, found: Sequence[str], classes: Sequence[str], subset: bool) -> dict[str, int]:
-    """Those of the classes ``found`` that the network has, each with its position in ``classes``."""
-    place = {name: label for label, name in enumerate(classes)}
-    unknown = [name for name in found if name not in place]
-    if unknown and (not subset or len(unknown) == len(found)):
-        wanted = f"{plural(len(classes), 'class', 'classes')} ({classes[0]} to {classes[-1]})"
-        part = f"; did you mean {folder / 'val'}?" if "val" in unknown else ""
-        raise ValueError(
-            f"{folder}: expected the network's {wanted}, got {plural(len(unknown), 'other')}: "
-            f"{', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}{part}"
-        )
-    return {name: place[name] for name in found if name in place}
-
-
-def absent_classes(there: Iterable[str], classes: Sequence[str]) -> str:
-    """Description of the network's classes that are missing; empty if none are."""
-    absent = sorted(set(classes).difference(there))
-    more = ", ..." if len(absent) > 3 else ""
-    return f"{len(absent)} of {len(classes)} classes ({', '.join(absent[:3])}{more})" if absent else ""
-
-
-def folders_in(folder: Path) -> list[str]:
-    """The names of the folders in ``folder``, sorted; FileNotFoundError without any."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder")
-    found = class_folders(folder)
-    if not found:
-        raise FileNotFoundError(f"{folder}: expected folders, found none")
-    return found
 
 
 def _known(folder: Path, names: Sequence[str], c_bar: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -27,11 +27,12 @@ from . import (
     parts,
     predicting,
     report,
+    report_tables,
     scores,
     sequences,
     stability,
 )
-from .names import CIFAR_SETS, IMAGENET_SETS
+from .names import CIFAR_SETS, HEADINGS, IMAGENET_SETS
 from .scores import Count, Counts
 
 Sets = Mapping[str, report.Set]
@@ -176,7 +177,7 @@ def parser() -> _command.Parser:
     sets = parser.add_argument_group("sets, each a folder")
     sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val: class folders or shards")
     for name in (*CIFAR_SETS, *IMAGENET_SETS):
-        sets.add_argument(f"--{name}", type=Path, metavar="DIR", help=report.HEADINGS[name])
+        sets.add_argument(f"--{name}", type=Path, metavar="DIR", help=HEADINGS[name])
     sets.add_argument("--label", metavar="NAME", help="column, feature, or field of the labels in sets that are "
                       "shards; default: the usual names")  # fmt: skip
     sets.add_argument("--subset", action="store_true", help="skip classes that the network does not have")
@@ -221,7 +222,7 @@ def main(argv: list[str]) -> None:
         options.out.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
     settings = {
         "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
-        "hardware": report.hardware(device), "loader": options.loader, "subset": options.subset,
+        "hardware": _devices.hardware(device), "loader": options.loader, "subset": options.subset,
         "label": options.label, "partial": options.partial,
         "folders": {name: str(folder) for name, folder in _folders(options).items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
@@ -246,7 +247,7 @@ def main(argv: list[str]) -> None:
         print(f"shard {options.shard} is done; when all are, --join makes the tables")
         return
     results = report.collect(classifier, dataset, sets, counts, rules, settings)
-    print(report.markdown(results))
+    print(report_tables.markdown(results))
     if options.out is not None:
         for path in report.write(results, options.out):
             print(f"wrote {path}")

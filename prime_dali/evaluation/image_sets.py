@@ -141,11 +141,12 @@ class Pictures:
                 for name, found in pool.map(self._dimensions, range(len(self.records))):
                     _check_size(name, found, self.size)
         pipeline = val_pipeline(
-            Reader(self.records, shard_id=0, num_shards=1), batch_size=size,
+            Reader(self.records, shard_id=0, num_shards=1),
+            batch_size=size,
             crop=CenterCrop(self.size, resize=self.resize or self.size),
             output=Output(mean=None, std=None, dtype=types.UINT8),
             execution=Execution(kind, device_id=device.index, num_threads=workers or None),
-        )  # fmt: skip
+        )
         for batch in Loader(pipeline):
             assert isinstance(batch.images, torch.Tensor)
             yield batch.images, batch.labels

@@ -1,4 +1,4 @@
-"""Names of the corruption benchmarks, in the order in which their tables are printed."""
+"""Names of the benchmarks and of what is in them, in the order in which their tables are printed."""
 
 from __future__ import annotations
 
@@ -50,3 +50,12 @@ IMAGENET_SETS = (
     "imagenet-v2-threshold", "imagenet-v2-top", "stylized", "imagenet-p",
 )  # fmt: skip
 """Options of ``prime-dali evaluate`` for other networks."""
+
+HEADINGS = {
+    "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "cifar-p": "CIFAR-P",
+    "imagenet-c": "ImageNet-C", "imagenet-c-bar": "ImageNet-C-bar", "imagenet-3dcc": "ImageNet-3DCC",
+    "imagenet-r": "ImageNet-R", "imagenet-a": "ImageNet-A", "imagenet-sketch": "ImageNet-Sketch",
+    "imagenet-v2": "ImageNetV2 (matched frequency)", "imagenet-v2-threshold": "ImageNetV2 (threshold 0.7)",
+    "imagenet-v2-top": "ImageNetV2 (top images)", "stylized": "Stylized ImageNet", "imagenet-p": "ImageNet-P",
+}  # fmt: skip
+"""What tables and help call each set."""

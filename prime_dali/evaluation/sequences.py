@@ -17,7 +17,8 @@ from .._states import read_array
 from ..data import cifar
 from ..data.folders import shown
 from ..data.pictures import PhotoError, unusable
-from .benchmarks import SIDE, absent_classes, class_positions, folders_in
+from .benchmarks import SIDE
+from .classes import absent_classes, class_positions, folders_in
 from .image_sets import Decoding
 from .names import CIFAR_PERTURBATIONS, EXTRA_PERTURBATIONS, PERTURBATIONS
 

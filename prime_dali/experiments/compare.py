@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation import report
+from .. import _tables
 from ..training.recipes import RECIPES
 from . import grid_plots, grids
 from .grid_file import Reported, Run
@@ -56,8 +56,9 @@ def _minutes(dataset: str) -> dict[str, Settings]:
     """Recipes of the data set, each for several numbers of epochs."""
     found = {
         f"prime{'+jsd' * jsd}-official-mixing-{epochs}": {"recipe": dataset, "epochs": epochs, "jsd": jsd, **_OFFICIAL}
-        for jsd in (True, False) for epochs in (100, 50, 25)
-    }  # fmt: skip
+        for jsd in (True, False)
+        for epochs in (100, 50, 25)
+    }
     if (fast := f"{dataset}-fast") in RECIPES:
         found |= {f"{fast}-{epochs}": {"recipe": fast, "epochs": epochs} for epochs in (168, 84, 42, 21)}
     return found
@@ -192,7 +193,7 @@ def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -
     if not some or not others:
         return []
     title = f"## Difference{'' if base else f' from {first}'}, percentage points, over runs of the same seed"
-    return [title, "", report.table(["run", *names, "seeds"], cells), ""]
+    return [title, "", _tables.markdown(["run", *names, "seeds"], cells), ""]
 
 
 def _by_seed(row: Row) -> dict[int, dict[str, float]]:

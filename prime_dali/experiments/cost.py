@@ -6,7 +6,6 @@ import argparse
 import csv
 import io
 import json
-import platform
 import shlex
 import statistics
 import sys
@@ -19,10 +18,10 @@ from typing import Any
 
 import torch
 
-from .. import __version__, _arguments, _devices, _plots, _progress
+from .. import __version__, _arguments, _devices, _plots, _progress, _tables
 from .._files import write_texts
 from .._progress import plural
-from ..evaluation import report, reported
+from ..evaluation import reported
 from ..training.config import TrainConfig
 from ..training.ranks import Ranks
 from ..training.trainer import Trainer
@@ -214,15 +213,13 @@ def take_turns(
 
 
 def _facts(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs: Sequence[Cost]) -> list[str]:
-    cuda = ranks.device.type == "cuda"
-    hardware = torch.cuda.get_device_name(ranks.device) if cuda else platform.processor() or platform.machine()
     steps = f"{options.steps} steps" if options.steps else "an epoch"
     shown = [n for n in _NOTES if any(n == c.method or (n == "+jsd" and n in c.method) for c in costs)]
     return [
         f"{config.recipe}, {config.network}, batch {config.batch}, {config.size} x {config.size} pixels, "
         f"{'bfloat16' if config.low_precision(ranks.device.type) else 'float32'}, "
         f"{'compiled' if config.compile else 'not compiled'}",
-        f"{hardware}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
+        f"{_devices.hardware(ranks.device)}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
         f"CUDA {torch.version.cuda or 'none'}, prime-dali {__version__}",
         f"time of training steps, without validation: median of {plural(options.rounds, 'round')} of {steps} of every "
         f"method in turn, after {plural(options.warmup, 'step')} to warm up",
@@ -250,7 +247,7 @@ def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
             for name, value in numbers[cost.method].items()
         ]
         cells.append([cost.method + (" (failed)" if cost.error else ""), *own])
-    table = report.table(header, cells)
+    table = _tables.markdown(header, cells)
     return "\n".join(["# cost: time of a training epoch", "", *(f"- {fact}" for fact in facts), "", table, ""])
 
 

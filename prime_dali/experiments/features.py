@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import hashlib
-import platform
 from datetime import datetime, timezone
 from typing import Any
 
@@ -182,6 +181,5 @@ def load(options: argparse.Namespace, side: int) -> Features:
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Date, hardware and versions, for a file of results."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"date": date, "device": str(device), "hardware": name, "versions": report.versions()}
+    return {"date": date, "device": str(device), "hardware": _devices.hardware(device), "versions": report.versions()}

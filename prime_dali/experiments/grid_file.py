@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments
-from .._states import Kind
 from ..evaluation.names import CIFAR_SETS, IMAGENET_SETS
 from ..training import train
-from ..training.config import FREE, TrainConfig, defaults, differences
+from ..training.config import FREE, TrainConfig, defaults
 
 SETS = (*CIFAR_SETS, *IMAGENET_SETS)
 EVALUATION = (
@@ -24,9 +23,8 @@ EVALUATION = (
 )  # fmt: skip
 """Options of ``prime-dali evaluate`` that a grid may set; the rest follows from the checkpoint."""
 
-_FOLDERS = ("clean", *SETS, "reference")
-_FREE = ("device", "workers", "batch")
-_RENAMED = {"normalise": "normalize"}  # options of earlier versions
+FOLDERS = ("clean", *SETS, "reference")
+RENAMED = {"normalise": "normalize"}  # options of earlier versions
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=,-]*")
 
 
@@ -100,18 +98,8 @@ class Grid:
         for name, value in given.items():
             if value is not False:
                 values = value if isinstance(value, list) else [] if value is True else [value]
-                words += [f"--{name}", *(os.path.abspath(v) if name in _FOLDERS else str(v) for v in values)]
+                words += [f"--{name}", *(os.path.abspath(v) if name in FOLDERS else str(v) for v in values)]
         return words
-
-
-def evaluated(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that affect the numbers of an evaluation; of folders only whether they are given."""
-    return {name: True if name in _FOLDERS else value for name, value in options.items() if name not in _FREE}
-
-
-def same(content: Mapping[str, Any], settings: Mapping[str, Any], evaluate: Mapping[str, Any]) -> bool:
-    """Whether a finished run had these settings and this evaluation."""
-    return content["evaluate"] == evaluated(evaluate) and not differences(content["settings"], settings)
 
 
 def over_seeds(runs: Sequence[Run], seeds: Sequence[Any]) -> list[Run]:
@@ -195,8 +183,8 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
 
     for run in grid.runs:
         grid.config(run)
-    for old in _RENAMED.keys() & grid.evaluate.keys():
-        raise ValueError(f"evaluate: {_arguments.renamed(old, _RENAMED[old])}")
+    for old in RENAMED.keys() & grid.evaluate.keys():
+        raise ValueError(f"evaluate: {_arguments.renamed(old, RENAMED[old])}")
     check_names("evaluate", grid.evaluate, EVALUATION)
     if not {"cifar-c", "imagenet-c"} & grid.evaluate.keys():
         raise ValueError("evaluate: expected a benchmark, cifar-c or imagenet-c, got none (--evaluate cifar-c=DIR)")
@@ -215,32 +203,10 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
         except ValueError as error:
             raise ValueError(f"evaluate: {error}") from None
     folders = {Path(grid.config(run).data) for run in chosen}
-    folders |= {Path(value) for name, value in grid.evaluate.items() if name in _FOLDERS}
+    folders |= {Path(value) for name, value in grid.evaluate.items() if name in FOLDERS}
     for folder in sorted(folders) if chosen else []:
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such file or folder")
-
-
-FINISHED = "finished.json"
-KIND = Kind(
-    {"settings": dict, "evaluate": dict, "means": (None, [float]), "seconds": float, "steps": int, "jobs": int,
-     "results": {"settings": {"hardware": str, "precision": str}, "versions": dict, "sets": dict}},
-    "what a finished run of a grid leaves", "remove it, and the run is evaluated again",
-)  # fmt: skip
-
-
-def finished(folder: Path) -> dict[str, Any] | None:
-    """Read what a finished run has left in its folder: settings, evaluation options, cost, results; None: nothing.
-
-    Raises:
-        ValueError: The file is damaged; the message names it and the key.
-    """
-    path = folder / FINISHED
-    if not path.exists():
-        return None
-    content: dict[str, Any] = KIND.read_json(path)
-    content["evaluate"] = {_RENAMED.get(name, name): value for name, value in content["evaluate"].items()}
-    return content
 
 
 def listed_runs(content: Mapping[str, Any]) -> list[Run] | None:

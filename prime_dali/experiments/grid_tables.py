@@ -14,13 +14,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .. import __version__, _tables
 from .._files import write_texts
 from .._progress import plural
-from ..evaluation import report, reported
+from ..evaluation import reported
 from ..evaluation.names import GROUPS
-from ..evaluation.report_parts import mean_calibration
-from . import grid_file
+from ..evaluation.report_tables import mean_calibration
+from . import grid_finished
 from .grid_file import Grid, Run
 
 BAR = "C-bar"
@@ -96,13 +96,13 @@ def rows(grid: Grid, states: Mapping[str, str]) -> list[Row]:
 
 
 def _finished(folder: Path) -> dict[str, Any]:
-    content = grid_file.finished(folder)
+    content = grid_finished.read(folder)
     assert content is not None  # who asks knows
     try:
         _benchmark(content["results"]), scores(content["results"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise grid_file.KIND.error(
-            str(folder / grid_file.FINISHED), f"results: {type(error).__name__}: {error}"
+        raise grid_finished.KIND.error(
+            str(folder / grid_finished.FILE), f"results: {type(error).__name__}: {error}"
         ) from error
     return content
 
@@ -155,9 +155,10 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
         f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
         *([f"a trial: at most {plural(config.limit_steps, 'step')} per epoch"] if config.limit_steps else []),
         *([f"PARTIAL: {plural(len(missing), 'run is', 'runs are')} missing: {'; '.join(missing)}"] if missing else []),
-        "mean ± standard deviation over seeds" if len(seeds) > 1 else
-        "one run each: differences within the spread over seeds are not significant",
-    ]  # fmt: skip
+        "mean ± standard deviation over seeds"
+        if len(seeds) > 1
+        else "one run each: differences within the spread over seeds are not significant",
+    ]
     copies = {run.row for run in grid.runs if "data" in run.settings}  # their means are their own
     out += _data(grid, [content for row in table if row.run not in copies for content in row.finished])
     for settings in {json.dumps([one["settings"][k] for k in ("hardware", "precision")]) for one in results}:
@@ -224,7 +225,7 @@ def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
             "",
             *(f"- {note}" for note in notes),
             "",
-            report.table(header, cells),
+            _tables.markdown(header, cells),
             "",
         ]
     )

@@ -4,11 +4,7 @@ plots."""
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TextIO
+from typing import Any
 
 import yaml
 
@@ -25,8 +21,8 @@ from .. import _arguments, _command, _devices
 from .._files import replacing
 from ..training import checkpoint
 from ..training.config import differences
-from ..training.stopping import Heard
-from . import grid_file, grid_known, grid_tables
+from . import grid_file, grid_finished, grid_tables
+from .children import Children, say
 from .grid_file import Grid, Run
 
 _EPILOG = """
@@ -106,7 +102,7 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
     grid_file.check(grid, [] if options.collect else chosen)
     if not options.collect:
         _check_finished(grid, chosen)
-    grid_known.take_over(grid, chosen, options.known)
+    grid_finished.take_over(grid, chosen, options.known)
     try:
         try:
             if not options.collect:
@@ -121,7 +117,7 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
 
 def _list(grid: Grid, chosen: Sequence[Run], known: Sequence[Path]) -> None:
     """Print the runs and their states; those that would be taken over are finished elsewhere."""
-    elsewhere = grid_known.find(grid, chosen, known)
+    elsewhere = grid_finished.find(grid, chosen, known)
     for number, one in enumerate(grid.runs):
         if one in chosen:
             its = f"finished in {elsewhere[one.name]}" if one.name in elsewhere else state(grid, one)
@@ -160,10 +156,10 @@ def choose(grid: Grid, only: Sequence[str] | None, task: int | None) -> list[Run
 def state(grid: Grid, one: Run) -> str:
     """``"finished"`` with these very settings and this evaluation; else ``"stopped"`` or ``"not started"``."""
     folder = grid.out / one.name
-    content = grid_file.finished(folder)
+    content = grid_finished.read(folder)
     if content is None:
         return "stopped" if (folder / checkpoint.CONFIG).exists() else "not started"
-    same = grid_file.same(content, grid.config(one).plain(), grid.evaluate)
+    same = grid_finished.same(content, grid.config(one).plain(), grid.evaluate)
     return "finished" if same else "finished with other settings"
 
 
@@ -171,7 +167,7 @@ def _check_finished(grid: Grid, chosen: Sequence[Run]) -> None:
     """Raise an error if runs were finished with other settings, before a table is written without them."""
     for one in chosen:
         folder = grid.out / one.name
-        old = grid_file.finished(folder)
+        old = grid_finished.read(folder)
         differ = differences(old["settings"], grid.config(one).plain()) if old else []
         if differ:
             raise ValueError(f"out: expected a folder of the same runs, got {folder} finished with {'; '.join(differ)}")
@@ -191,33 +187,28 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
         places.put(gpus[number % len(gpus)] if gpus else "")
     beside = -(-jobs // max(len(gpus), 1))
 
-    def work(number: int, one: Run, children: Children) -> None:
+    def work(number: int, one: Run, running: Children) -> None:
         gpu = places.get()
         try:
-            children.check()
+            running.check()
             if state(grid, one) == "finished":
-                _say(f"{one.name}: already finished")
+                say(f"{one.name}: already finished")
                 return
-            _say(f"{one.name}: run {number} of {len(chosen)}")
-            _execute(grid, one, partial(children.call, one.name if jobs > 1 else "", gpu), beside)
+            say(f"{one.name}: run {number} of {len(chosen)}")
+            _execute(grid, one, partial(running.call, one.name if jobs > 1 else "", gpu), beside)
         except (RuntimeError, OSError) as error:
             failed[one.name] = _command.describe(error)
-            _say(f"{one.name}: {failed[one.name]}", sys.stderr)
+            say(f"{one.name}: {failed[one.name]}", sys.stderr)
         finally:
             places.put(gpu)
 
-    with Children() as children, ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(work, number, one, children) for number, one in enumerate(chosen, 1)]:
+    with Children() as running, ThreadPoolExecutor(jobs) as pool:
+        for done in [pool.submit(work, number, one, running) for number, one in enumerate(chosen, 1)]:
             done.result()
     if failed:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         others = ", the others are finished" if len(failed) < len(chosen) else ""
         raise RuntimeError(f"{len(failed)} of {len(chosen)} runs failed{others}: {reasons}")
-
-
-def _say(line: str, to: TextIO | None = None) -> None:
-    """Print a line in one piece: print writes its end apart, and a line of another thread may come between."""
-    print(f"{line}\n", end="", file=to, flush=True)
 
 
 def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None:
@@ -231,12 +222,12 @@ def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None
     trained = checkpoint.load(folder)
     assert trained is not None  # the evaluation read it
     content = {
-        "settings": grid.lasting(one), "evaluate": grid_file.evaluated(grid.evaluate),
-        "means": grid_known.means(grid.config(one)), "seconds": trained["run"]["seconds"],
+        "settings": grid.lasting(one), "evaluate": grid_finished.evaluated(grid.evaluate),
+        "means": grid_finished.means(grid.config(one)), "seconds": trained["run"]["seconds"],
         "steps": trained["run"]["step"], "jobs": jobs, "first_step_counts": False,
         "results": _portable(json.loads((folder / "evaluation" / "results.json").read_text())),
     }  # fmt: skip
-    with replacing(folder / grid_file.FINISHED) as aside:
+    with replacing(folder / grid_finished.FILE) as aside:
         aside.write_text(json.dumps(content) + "\n")
 
 
@@ -250,90 +241,6 @@ def _portable(results: dict[str, Any]) -> dict[str, Any]:
         if content.get("manifest"):
             content["manifest"]["source"].pop("path", None)
     return results
-
-
-class Children(Heard):
-    """Runs commands of this package, from any thread, and passes on the signals that ask to save and stop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._processes: set[subprocess.Popen[bytes]] = set()
-        self._stopping, self._status = False, _command.STOPPED
-
-    def hear(self, number: int, frame: Any) -> None:
-        if number == signal.SIGINT and self._status == _command.INTERRUPTED:  # once more: at once
-            for process in list(self._processes):
-                process.kill()
-            raise KeyboardInterrupt
-        if number == signal.SIGINT:
-            self._status = _command.INTERRUPTED
-        self._stopping = True
-        for process in list(self._processes):
-            process.send_signal(number)
-
-    def check(self) -> None:
-        """SystemExit, with status 75, or 130 for Ctrl-C, once a signal has stopped this process: nothing begins."""
-        if self._stopping:
-            raise SystemExit(self._status)
-
-    def call(self, name: str, gpu: str, *arguments: str) -> None:
-        """``prime-dali`` with these arguments, in a process of its own, whose memory and faults are its own.
-
-        Args:
-            name: Stands before every line of its output, which has no progress bars then; empty: it writes as it likes.
-            gpu: The one that it sees, as in ``CUDA_VISIBLE_DEVICES``; empty: those that this process sees.
-            arguments: The first one is the command.
-
-        Raises:
-            RuntimeError: It failed; the message has its last line on stderr.
-            SystemExit: With status 75: a signal stopped it, or this process; 130: Ctrl-C did.
-        """
-        self.check()
-        command = [sys.executable, "-m", __package__.partition(".")[0], *arguments]
-        said, status = self._follow(name, gpu, command)
-        if status == _command.STOPPED or (status and self._stopping):
-            raise SystemExit(self._status)
-        if status:
-            lines = said.decode(errors="replace").strip().splitlines() or [""]
-            own = [line for line in lines if line.startswith("prime-dali ")]  # a message may have more lines than one
-            raise RuntimeError(f"{arguments[0]} ended with status {status} ({(own or lines)[-1]})")
-
-    def _follow(self, name: str, gpu: str, command: Sequence[str]) -> tuple[bytes, int]:
-        """Pass on what it says; the end of that, and its exit status."""
-        pipes: dict[str, Any] = {"stderr": subprocess.PIPE}
-        if name:
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}
-        process = subprocess.Popen(command, env=environment, preexec_fn=_die_with_parent, **pipes)
-        self._processes.add(process)
-        if self._stopping:  # the signal came while the process began
-            process.send_signal(signal.SIGTERM)
-        said, output = b"", process.stdout if name else process.stderr
-        assert output is not None
-        try:
-            if name:
-                for line in output:
-                    _say(f"{name}: {line.decode(errors='replace').rstrip()}")
-                    said = (said + line)[-2000:]
-            else:
-                while chunk := os.read(output.fileno(), 4096):
-                    sys.stderr.write(chunk.decode(errors="replace"))
-                    said = (said + chunk)[-2000:]
-            return said, process.wait()
-        finally:
-            self._processes.discard(process)
-            process.kill()  # only an exception leaves it alive
-            process.wait()
-            output.close()
-
-
-def _die_with_parent() -> None:
-    """Without this, a run whose grid was killed would train on beside its own continuation.
-
-    In a process group of its own it hears Ctrl-C once, from the grid, and not from the terminal as well.
-    """
-    os.setpgid(0, 0)
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; a checkpoint is whole at any moment
 
 
 def collect(analysis: Analysis, grid: Grid) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..evaluation import report, reported
+from .. import _tables
+from ..evaluation import reported
 from ..evaluation.names import CORRUPTIONS, SEVERITIES
 from . import grid_file, grid_plots, grids
 from .grid_file import Reported, Run
@@ -63,8 +64,9 @@ def tables(rows: Sequence[Row]) -> list[str]:
     """Accuracy by corruption and by severity, means and standard deviations over seeds, beside the reported ones."""
     out = []
     for what, key, keys in (
-        ("corruption", "by_corruption", CORRUPTIONS), ("severity", "by_severity", tuple(map(str, SEVERITIES)))
-    ):  # fmt: skip
+        ("corruption", "by_corruption", CORRUPTIONS),
+        ("severity", "by_severity", tuple(map(str, SEVERITIES))),
+    ):
         columns: list[tuple[str, Mapping[Any, float], Mapping[Any, float], int]] = []
         for row in rows:
             if row.finished:
@@ -74,7 +76,7 @@ def tables(rows: Sequence[Row]) -> list[str]:
                 columns += [(label(row), numbers, {}, 1) for numbers in _reported(row, key)]
         if columns:
             cells = [[name, *(cell(m.get(name), digits, s.get(name)) for _, m, s, digits in columns)] for name in keys]
-            out += [f"## Accuracy by {what}, %", "", report.table([what, *(c[0] for c in columns)], cells), ""]
+            out += [f"## Accuracy by {what}, %", "", _tables.markdown([what, *(c[0] for c in columns)], cells), ""]
     return out
 
 
@@ -98,9 +100,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     grid_plots.draw(rows, path, {folder(name): name for name in METHODS})
 
 
-ANALYSIS = grids.Analysis(
-    "methods", {"methods": "a list of them"}, {}, build, notes, draw, tables
-)  # fmt: skip
+ANALYSIS = grids.Analysis("methods", {"methods": "a list of them"}, {}, build, notes, draw, tables)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -81,9 +81,7 @@ def put_together(folder: Path, preset: str, views: int, normalize: torch.nn.Modu
     mixture = {k: config.augmix[k] for k in ("mixture_width", "mixture_depth")}
     chain = mixer.PRIMEAugModule(augmentations)
     warnings.filterwarnings("ignore", message="torch.meshgrid")  # their code predates this keyword
-    module: torch.nn.Module = mixer.GeneralizedPRIMEModule(
-        normalize, chain, **mixture, no_jsd=views == 1, max_depth=3
-    )  # fmt: skip
+    module: torch.nn.Module = mixer.GeneralizedPRIMEModule(normalize, chain, **mixture, no_jsd=views == 1, max_depth=3)
     return module
 
 

@@ -169,9 +169,7 @@ def _prepared(options: argparse.Namespace) -> _Work:
     """Images, network and methods of the options, checked."""
     names = samples.checked(options, ("images", "samples", "batch"), METHODS)
     images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
-    corrupted = samples.Corruptions.of(
-        images, options.corruptions, options.severities, options.seed, options.corrupted
-    )  # fmt: skip
+    corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed, options.corrupted)
     if len(images) < options.images:
         raise ValueError(f"images: expected at most {len(images)}, which there are, got {options.images}; see --images")
     drawn = np.random.default_rng(options.seed).choice(len(images), options.images, replace=False)
@@ -247,9 +245,10 @@ def _origin(folder: Path | None, images: samples.Images) -> str:
 
 
 _KIND = Kind(
-    {"settings": np.ndarray, "distances": np.ndarray}, "a file of distances of prime-dali analyze similarity",
+    {"settings": np.ndarray, "distances": np.ndarray},
+    "a file of distances of prime-dali analyze similarity",
     "put back a copy of it, or move it away to measure again",
-)  # fmt: skip
+)
 
 
 def _resume(path: Path, settings: Mapping[str, Any], shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _plots
+from .. import _plots, _tables
 from .._files import write_texts
 from .._progress import plural
-from ..evaluation import report
 from ..evaluation.reported import SOURCE
 from .samples import AUGMENTATIONS
 
@@ -122,9 +121,9 @@ def markdown(results: Mapping[str, Any]) -> str:
         f"{plural(results['samples'], 'sample')}, seed {results['seed']}; "
         f"corrupted images: {results['corrupted']}; {results['hardware']}, {results['date']}.", "",
         f"Reported: {results['reported']['source']}; {results['reported']['setup']}.", "",
-        report.table(["method", "", "mean", "median", *(f"{q} %" for q in PERCENTILES)], rows), "",
-        "## Means by corruption, measured", "", report.table(["corruption", *titles], by_corruption), "",
-        "## Means by severity, measured", "", report.table(["severity", *titles], by_severity),
+        _tables.markdown(["method", "", "mean", "median", *(f"{q} %" for q in PERCENTILES)], rows), "",
+        "## Means by corruption, measured", "", _tables.markdown(["corruption", *titles], by_corruption), "",
+        "## Means by severity, measured", "", _tables.markdown(["severity", *titles], by_severity),
     ])  # fmt: skip
 
 

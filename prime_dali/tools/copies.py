@@ -311,9 +311,10 @@ def _facts(settings: Settings, images: int) -> dict[str, object]:
     return {
         "data": f"{shown(settings.source)}, {plural(images, 'image')}{side}",
         "copies": f"{settings.copies} of each image",
-        "device": f"{settings.device}, {plural(settings.workers or 1, 'worker')}", **partition.facts(settings.shard),
+        "device": f"{settings.device}, {plural(settings.workers or 1, 'worker')}",
+        **partition.facts(settings.shard),
         "out": shown(settings.destination),
-    }  # fmt: skip
+    }
 
 
 def manifest_of_files(settings: Settings, names: Sequence[Path]) -> dict[str, Any]:

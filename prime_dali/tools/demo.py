@@ -20,7 +20,8 @@ from ..config import PrimeConfig
 from ..data.folders import shown
 from ..data.pictures import PhotoError, read_photos, unusable
 from ..data.records import Records
-from . import doctor, gallery_figures, gallery_words
+from . import doctor
+from .gallery import captions, figures
 
 MAX_PHOTOS = 32  # the pipeline holds them in memory, and each is a row of the gallery
 
@@ -136,7 +137,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
         "data": plural(len(photos), "photograph"),
         "images": f"{settings.size} x {settings.size}, {plural(settings.batches, 'batch', 'batches')} of "
         f"{settings.batch}",
-        "method": gallery_words.about(settings.config, settings.seed), "device": f"{device} ({why})",
+        "method": captions.about(settings.config, settings.seed), "device": f"{device} ({why})",
         "out": settings.out,
     }))  # fmt: skip
     pipeline = build_pipeline(photos, settings, device)
@@ -150,10 +151,10 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     report(f"{rate:,.0f} images/s")
 
     named = {shown(path): square for path, square in squares.items()}
-    gallery_figures.save_gallery(
+    figures.save_gallery(
         named, settings.config, settings.out / "gallery.png", seed=settings.seed,
         progress=iter if progress is None else lambda each: progress(each, "overview"),
     )  # fmt: skip
-    gallery_figures.save_batch(np.stack([np.array(image) for image in images]), settings.out / "batch.png")
+    figures.save_batch(np.stack([np.array(image) for image in images]), settings.out / "batch.png")
     report(f"wrote {settings.out / 'gallery.png'} and {settings.out / 'batch.png'}")
     return rate

@@ -9,9 +9,10 @@ from .. import __version__, _devices, _extras
 from .._devices import Finding
 
 _COMMANDS = {
-    "demo": "gallery, augment, demo", "train": "train, corrupt, evaluate, analyze",
+    "demo": "gallery, augment, demo",
+    "train": "train, corrupt, evaluate, analyze",
     "formats": "data sets in TFRecord, Parquet and Arrow",
-}  # fmt: skip
+}
 _BASIS = 1  # findings without which nothing works: the first ones
 
 

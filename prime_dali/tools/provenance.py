@@ -81,10 +81,7 @@ def of_cifar(entry: Any) -> bool:
 _NUMBERS = range(2**63)
 _CIFAR = {"file": str, "first_number": _NUMBERS, "records": _NUMBERS}
 _PICTURE = {"file": str, "source": str, "source_sha256": str, "number": _NUMBERS, "copy": range(MAX_COPIES)}
-_LINE = Kind(
-    lambda entry: _CIFAR if of_cifar(entry) else _PICTURE, "a line of prime-dali augment",
-    ADVICE,
-)  # fmt: skip
+_LINE = Kind(lambda entry: _CIFAR if of_cifar(entry) else _PICTURE, "a line of prime-dali augment", ADVICE)
 
 
 def named(shard: Shard | None) -> Path:

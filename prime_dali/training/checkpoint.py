@@ -26,9 +26,10 @@ _RUN = {
     "optimizer": dict, "schedule": dict,
 }  # fmt: skip
 _KIND = Kind(
-    {"format": frozenset((FORMAT,)), "config": dict, "model": dict, "run": _RUN}, "a checkpoint of a training run",
+    {"format": frozenset((FORMAT,)), "config": dict, "model": dict, "run": _RUN},
+    "a checkpoint of a training run",
     "restore a copy of it, or move it away to start again",
-)  # fmt: skip
+)
 
 
 class Diverged(ValueError):

@@ -257,10 +257,11 @@ def _validation_loader(config: TrainConfig, ranks: Ranks, val: Records) -> Loade
 
     pipeline = dali.val_pipeline(
         dali.Reader(val, shard_id=ranks.rank, num_shards=ranks.world),
-        batch_size=min(config.batch // ranks.world, 250), execution=_execution(config, ranks),
+        batch_size=min(config.batch // ranks.world, 250),
+        execution=_execution(config, ranks),
         crop=dali.CenterCrop((config.size, config.size), resize=config.resize or config.size),
         output=_finished(config, ranks),
-    )  # fmt: skip
+    )
     return dali.Loader(pipeline)
 
 

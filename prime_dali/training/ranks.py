@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -56,6 +57,20 @@ class Ranks:
         total = torch.tensor(numbers, dtype=torch.int64, device=self.device)
         dist.all_reduce(total)
         return [int(v) for v in total.tolist()]
+
+    def mean(self, values: torch.Tensor) -> list[float]:
+        """Each value averaged over all processes; waits for them, and for the device. Overwrites ``values``."""
+        if self.world > 1:
+            dist.all_reduce(values, dist.ReduceOp.AVG)
+        numbers: list[float] = values.tolist()
+        return numbers
+
+    def gathered(self, value: Any) -> list[Any]:
+        """What each process gives, by rank: anything that can be pickled."""
+        values = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(values, value)
+        return values
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
         """Copy the first process's values to all."""

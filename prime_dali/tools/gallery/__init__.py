@@ -1,0 +1,1 @@
+"""``prime-dali gallery``: PRIME on photographs, as a figure or as a searchable page."""
