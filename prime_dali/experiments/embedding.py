@@ -32,26 +32,9 @@ from .._progress import facts, over, plural
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
+from .arguments import CORRUPTED, EMBEDDING
 
-CORRUPTED = "corrupted"
-METHODS = {"augmix": "AugMix", "prime": "PRIME", CORRUPTED: "Common corruptions"} | samples.AUGMENTATIONS
-_DEFAULT = ("augmix", "prime", CORRUPTED)
 _CLASSES = 3
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``prime-dali analyze embedding``."""
-    add = parser.add_argument
-    add("photos", type=Path, nargs="*", metavar="PHOTOS", help="photographs to show, at most ten; or a folder "
-        "CLASS/PHOTO, from which three classes and a photograph of each are drawn")  # fmt: skip
-    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, instead of PHOTOS: "
-        "three classes of its training part and an image of each are drawn")  # fmt: skip
-    add("--samples", type=int, default=100, metavar="K", help="samples per image and method; default: 100")
-    add("--methods", nargs="+", default=list(_DEFAULT), metavar="NAME", help=f"of {' '.join(METHODS)}; default: "
-        f"{' '.join(_DEFAULT)}")  # fmt: skip
-    samples.add_options(parser)
-    features.add_options(parser)
-    add("--out", type=Path, required=True, metavar="DIR", help="for embedding.json, .csv and .png")
 
 
 @dataclass(frozen=True)
@@ -98,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
         TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
             message names it.
     """
-    names = samples.checked(options, ("samples", "batch"), METHODS)
+    names = samples.checked(options, ("samples", "batch"), EMBEDDING)
     images, numbers = _images(options)
     corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed)
     network = features.load(options, SIDES[images.kind])
@@ -142,7 +125,7 @@ def run(options: argparse.Namespace) -> None:
     for path in write(results, options.out):
         print(f"wrote {path}")
     for name, found in content.items():
-        print(f"{METHODS[name]}: total variance {found['total_variance']:.4g}, shares {_percent(found['shares'])}")
+        print(f"{EMBEDDING[name]}: total variance {found['total_variance']:.4g}, shares {_percent(found['shares'])}")
 
 
 def _images(options: argparse.Namespace) -> tuple[samples.Images, list[int]]:
@@ -222,7 +205,7 @@ def _draw(results: Mapping[str, Any], path: Path) -> None:
                 color = _plots.COLORS[number % len(_plots.COLORS)]
                 axes.scatter(*np.transpose(points), s=9, alpha=0.6, color=color)
                 axes.scatter(*clean, s=130, marker="*", color=color, edgecolor="black", zorder=3)
-            axes.set_title(f"{METHODS[name]}\ntotal variance {content['total_variance']:.3g}")
+            axes.set_title(f"{EMBEDDING[name]}\ntotal variance {content['total_variance']:.3g}")
             axes.set_xlabel(f"component 1 ({100 * content['shares'][0]:.0f} % of the variance)")
             axes.set_ylabel(f"component 2 ({100 * content['shares'][1]:.0f} %)")
             axes.set_aspect("equal", adjustable="box")

@@ -19,7 +19,6 @@ import yaml
 
 from .. import _arguments, _command, _devices
 from .._files import replacing
-from ..training import checkpoint
 from ..training.config import differences
 from . import grid_file, grid_finished, grid_tables
 from .children import Children, say
@@ -155,6 +154,8 @@ def choose(grid: Grid, only: Sequence[str] | None, task: int | None) -> list[Run
 
 def state(grid: Grid, one: Run) -> str:
     """``"finished"`` with these very settings and this evaluation; else ``"stopped"`` or ``"not started"``."""
+    from ..training import checkpoint  # here, because it takes seconds: for torch
+
     folder = grid.out / one.name
     content = grid_finished.read(folder)
     if content is None:
@@ -213,6 +214,8 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
 
 def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None:
     """Train and evaluate a run by ``call``, while up to ``jobs`` share its device."""
+    from ..training import checkpoint
+
     folder = grid.out / one.name
     with tempfile.TemporaryDirectory() as temporary:
         settings = Path(temporary) / "settings.yaml"

@@ -11,7 +11,8 @@ from types import ModuleType
 import torch
 from torchvision.transforms import Normalize
 
-URL = "https://github.com/amodas/PRIME-augmentations"
+from .arguments import OFFICIAL
+
 CONFIGS = {"imagenet": "imagenet_cfg", "cifar": "cifar10_cfg"}
 
 
@@ -19,7 +20,7 @@ class Official(torch.nn.Module):
     """Replaces :class:`prime_dali.PRIME` in a training run.
 
     Args:
-        folder: A clone of :data:`URL`.
+        folder: A clone of :data:`.arguments.OFFICIAL`.
         preset: ``"imagenet"`` or ``"cifar"``: which of their configuration files to use.
         views: 1: one augmented image each. 3: clean, augmented, augmented, for the Jensen-Shannon loss.
         mean, std: Of the normalization, per channel, on the [0, 1] scale.
@@ -42,7 +43,7 @@ class Official(torch.nn.Module):
     ) -> None:
         super().__init__()
         if not (folder / "utils" / "prime.py").is_file():
-            raise FileNotFoundError(f"official: expected a clone of {URL}, with utils/prime.py, got {folder}")
+            raise FileNotFoundError(f"official: expected a clone of {OFFICIAL}, with utils/prime.py, got {folder}")
         try:
             self.inner = put_together(folder, preset, views, Normalize(mean, std))
         except ImportError as error:
