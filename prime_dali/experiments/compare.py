@@ -159,7 +159,9 @@ def analysis(name: str) -> grids.Analysis:
     def tables(rows: Sequence[Row]) -> list[str]:
         return differences(rows, question.base)
 
-    return grids.Analysis(name, {}, {"jsd": False}, build, notes, question.draw, tables, SEEDS)
+    return grids.Analysis(
+        name, own={}, base={"jsd": False}, build=build, draw=question.draw, notes=notes, tables=tables, seeds=SEEDS
+    )
 
 
 def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -> list[str]:
