@@ -25,13 +25,6 @@ TINY = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # of the subprocesses: the networks are too small for more
-        yield
-
-
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photographs cut into squares, in CIFAR-10's binary layout: 100 training and 20 test images."""

@@ -31,7 +31,7 @@ from prime_dali.experiments import ablation, alpha, compare, grid_file, grid_fin
 from prime_dali.experiments.children import Children
 from prime_dali.experiments.grid_file import Grid, Reported, Run
 
-cifar, grid, one_thread = gridding.cifar, gridding.grid, gridding.one_thread  # fixtures
+cifar, grid = gridding.cifar, gridding.grid  # fixtures
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "grids"
 

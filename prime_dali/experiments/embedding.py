@@ -87,36 +87,17 @@ def run(options: argparse.Namespace) -> None:
     network = features.load(options, SIDES[images.kind])
     options.out.mkdir(parents=True, exist_ok=True)
     seen = [{"image": shown(images.name(number)), "class": shown(images.label(number))} for number in numbers]
-    print(
-        facts({
-            "data": " ".join(map(str, options.cifar or options.photos)),
-            "images": f"{', '.join(image['image'] for image in seen)}; {plural(options.samples, 'sample')} of each by "
-            f"{', '.join(names)}",
-            "network": f"{network.classifier.name}, {network.layer}",
-            "device": f"{_devices.name(network.device)}, {plural(options.workers, 'worker')}", "out": options.out,
-        }), file=sys.stderr, flush=True,
-    )  # fmt: skip
+    print(_about(options, network, seen, names), file=sys.stderr, flush=True)
 
     clean = [torch.tensor(images.read(number)).permute(2, 0, 1).to(network.device) for number in numbers]
-    originals = network.batched(torch.stack(clean), options.batch).double().cpu().numpy()
-    vectors = {
-        name: [
-            vectors.double().cpu().numpy()
-            for vectors in (
-                _corrupted(network, corrupted, numbers, options)
-                if name == CORRUPTED
-                else _augmented(network, name, images.kind, clean, numbers, options)
-            )
-        ]
-        for name in over(names, "embedding", "method")
-    }
-    content = {}
-    for name, groups in vectors.items():
-        projection = principal(np.concatenate(groups))
-        content[name] = {
-            "shares": projection.shares, "total_variance": projection.total_variance,
-            "clean": projection(originals).tolist(), "samples": [projection(group).tolist() for group in groups],
-        }  # fmt: skip
+    originals = network.batched(torch.stack(clean), options.batch)
+    vectors = {}
+    for name in over(names, "embedding", "method"):
+        if name == CORRUPTED:
+            vectors[name] = _corrupted(network, corrupted, numbers, options)
+        else:
+            vectors[name] = _augmented(network, name, images.kind, clean, numbers, options)
+    content = {name: _projected(originals, groups) for name, groups in vectors.items()}
     results = {
         "format": "prime-dali-embedding", "version": 1, **features.environment(network.device),
         "images": seen, "seed": options.seed, "samples": options.samples, "corruptions": list(corrupted.names),
@@ -126,6 +107,29 @@ def run(options: argparse.Namespace) -> None:
         print(f"wrote {path}")
     for name, found in content.items():
         print(f"{EMBEDDING[name]}: total variance {found['total_variance']:.4g}, shares {_percent(found['shares'])}")
+
+
+def _about(
+    options: argparse.Namespace, network: features.Features, seen: Sequence[Mapping[str, str]], names: Sequence[str]
+) -> str:
+    """What is made, for its user."""
+    return facts({
+        "data": " ".join(map(str, options.cifar or options.photos)),
+        "images": f"{', '.join(image['image'] for image in seen)}; {plural(options.samples, 'sample')} of each by "
+        f"{', '.join(names)}",
+        "network": f"{network.classifier.name}, {network.layer}",
+        "device": f"{_devices.name(network.device)}, {plural(options.workers, 'worker')}", "out": options.out,
+    })  # fmt: skip
+
+
+def _projected(originals: torch.Tensor, groups: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """A method's entry of the results: features of the images, ``[images, D]``, and of samples of each, ``[n, D]``."""
+    clean, *own = (vectors.double().cpu().numpy() for vectors in (originals, *groups))
+    projection = principal(np.concatenate(own))
+    return {
+        "shares": projection.shares, "total_variance": projection.total_variance,
+        "clean": projection(clean).tolist(), "samples": [projection(group).tolist() for group in own],
+    }  # fmt: skip
 
 
 def _images(options: argparse.Namespace) -> tuple[samples.Images, list[int]]:

@@ -44,10 +44,10 @@ class Analysis:
     """Settings of the paper's experiment that differ from the recipe's."""
     build: Callable[[Mapping[str, Any], Mapping[str, Any]], Sequence[Run]]
     """The runs, from the base settings and the content of the grid file."""
-    notes: Callable[[Sequence[grid_tables.Row]], list[str]]
-    """The paper's statements besides numbers of single runs, and their measured counterparts."""
     draw: Callable[[Sequence[grid_tables.Row], Path], None]
     """Plots the rows."""
+    notes: Callable[[Sequence[grid_tables.Row]], list[str]] = lambda rows: []
+    """The paper's statements besides numbers of single runs, and their measured counterparts."""
     tables: Callable[[Sequence[grid_tables.Row]], list[str]] = lambda rows: []
     """More tables, in Markdown."""
     seeds: Sequence[int] = ()
@@ -80,6 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     what.add_argument(
         "--collect", action="store_true", help="make the table and the plot of the finished runs, and exit"
     )
+
+
+def command(
+    analysis: Analysis,
+) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None]]:
+    """``add_arguments`` and ``run`` of an analysis that has no options of its own."""
+    return partial(add_arguments, analysis=analysis), partial(run, analysis)
 
 
 def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any] | None = None) -> None:
