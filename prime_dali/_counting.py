@@ -63,7 +63,9 @@ def numbers(first: torch.Tensor | int, count: int, rank: int, ranks: int, device
 
 def ask_for_index(where: str) -> NoReturn:
     """Raise the error of a call that cannot be counted."""
-    raise ValueError(f"index: expected each image's index, got None {where}")
+    raise ValueError(
+        f"index: expected each image's index, got None {where}; and name the epoch, by epoch= or set_epoch()"
+    )
 
 
 def on_device(number: torch.Tensor, device: torch.device) -> torch.Tensor:

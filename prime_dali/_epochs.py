@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ class Epochs(torch.nn.Module):
         super().__init__()
         # A tensor, which a compiled or captured step reads anew; of an int it would be compiled anew.
         self.register_buffer("epoch_number", torch.zeros((), dtype=torch.int64))
+        self._named = False  # whether set_epoch was called
+        self._noticed = _nothing_noticed()
 
     @property
     def epoch(self) -> int:
@@ -39,15 +42,59 @@ class Epochs(torch.nn.Module):
             TypeError, ValueError: It is no such int.
         """
         self.epoch_number.fill_(_arguments.epoch(epoch))
+        self._named = True
 
     def epoch_on(self, device: torch.device) -> torch.Tensor:
         """The epoch as int64 ``[]`` on ``device``."""
         return on_device(self.epoch_number, device)
 
+    def notice_repeats(self, index: torch.Tensor) -> None:
+        """Warn once if an index comes again while no epoch was ever named: it gets the same draws again.
+
+        Only the first index of the first call is looked for, and only on the CPU: on a GPU that would synchronize.
+        A call that repeats the one before is meant. The workers of a ``DataLoader`` are new ones in every epoch, with
+        another seed, and see what earlier ones wrote if ``_noticed`` is in shared memory.
+
+        Args:
+            index: int64 ``[N]``, of a call without an epoch.
+        """
+        if torch.compiler.is_compiling() or self._named or self.epoch_number.device.type != "cpu":
+            return
+        if type(index) is not torch.Tensor or index.device.type != "cpu" or not index.numel():
+            return
+        if torch._C._functorch.peek_interpreter_stack() is not None or int(self.epoch_number):
+            return
+        worker = torch.utils.data.get_worker_info()
+        loader = 0 if worker is None else worker.seed - worker.id  # its seed in this epoch
+        state, first, seed = self._noticed.tolist()
+        if state == _NOTHING:
+            self._noticed.copy_(torch.tensor([_FIRST, int(index[0]), loader]))
+        elif state in (_FIRST, _OTHERS):
+            if not bool((index == first).any()):
+                self._noticed[0] = _OTHERS
+            elif state == _OTHERS or seed != loader:
+                self._noticed[0] = _WARNED
+                warnings.warn(
+                    f"{type(self).__name__}: index {first} came again, without an epoch, and is augmented as before; "
+                    "name the epoch in each call (epoch=), or call set_epoch(epoch) before each epoch",
+                    stacklevel=3,
+                )
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self.__dict__.setdefault("_named", False)
+        self.__dict__.setdefault("_noticed", _nothing_noticed())
         self._buffers.setdefault("epoch_number", torch.zeros((), dtype=torch.int64))  # pickled before there was one
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         state_dict.setdefault(prefix + "epoch_number", self.epoch_number)  # saved before there was one
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+_NOTHING, _FIRST, _OTHERS, _WARNED = range(4)
+
+
+def _nothing_noticed() -> torch.Tensor:
+    """What ``notice_repeats`` remembers, int64 ``[3]``: how far it is (nothing yet; an index came; others came after
+    it; it has warned), that first index, and the seed of the loader in whose worker it came."""
+    return torch.zeros(3, dtype=torch.int64, device="cpu")

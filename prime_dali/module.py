@@ -88,7 +88,9 @@ class PRIME(Epochs):
                 result depends only on seed, index and epoch (or on the whole batch, if it shares draws:
                 ``PrimeConfig.draws``). Of a single image also an int or int64 ``[]``. None: the module counts, if
                 counting is correct.
-            epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0.
+            epoch: An int, or int64 ``[]`` or ``[N]``. None: that of :meth:`set_epoch`, initially 0. Name it in one of
+                the two ways with ``index``: otherwise an image is augmented in the same way in every epoch. On the CPU
+                a warning says so.
             flip: bool ``[N]``: True mirrors the outputs of this image left to right.
 
         Returns:
@@ -109,6 +111,8 @@ class PRIME(Epochs):
             index = _counting.next_numbers(self.counter, batch, self._made_after)
         else:
             index = _numbers(index, batch)
+            if epoch is None:
+                self.notice_repeats(index)
         plan = torch_ops.sample(
             self.config,
             index,

@@ -52,8 +52,9 @@ class PRIME(Epochs, v2.Transform):
         config: The distributions, or the name of a preset.
         seed: The run's seed, an int of 64 bits; part of the key of every draw.
         index_key: Where a sample has the image's index in the data set: the key of a dict or the position in a tuple,
-            as ``"index"`` or ``2``. The index is an int or int64 ``[]``, in a batch int64 ``[N]``. None: draws come
-            from torch's generator.
+            as ``"index"`` or ``2``. The index is an int or int64 ``[]``, in a batch int64 ``[N]``. Call
+            :meth:`set_epoch` before each epoch: otherwise an image is augmented in the same way in all of them, of
+            which a warning tells where indices are on the CPU. None: draws come from torch's generator.
 
     Raises:
         TypeError, ValueError: An argument is wrong, a sample has no image or index, or images that PRIME does not take
@@ -89,6 +90,7 @@ class PRIME(Epochs, v2.Transform):
         self.index_key = None if index_key is None else _arguments.entry_key("index_key", index_key)
         # Shared, so that workers that live through several epochs see the number that set_epoch writes here.
         torch.Tensor.share_memory_(self.epoch_number)
+        torch.Tensor.share_memory_(self._noticed)
         self._rank = 0
         self._made_after = _counting.forks()
 
@@ -112,6 +114,7 @@ class PRIME(Epochs, v2.Transform):
             params = self.make_params(images)
         else:
             numbers = _numbers(index, count)
+            self.notice_repeats(numbers)
             params = {"first": None, "index": numbers, "epoch": self.epoch_number}
         changed = [
             self.transform(leaf, params) if is_image else leaf for leaf, is_image in zip(leaves, chosen, strict=True)

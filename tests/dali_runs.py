@@ -54,7 +54,7 @@ def run(
         image = image.gpu() if device == "gpu" else image
         if flipped:
             arguments["flip"] = index & 1
-        out = prime_dali.dali.prime(image, index=index if indexed else None, **arguments)
+        out = prime_dali.dali.prime(image, index=index if indexed else None, **({"epoch": 0} | arguments))
         return (*(out if isinstance(out, tuple) else (out,)), index)
 
     built = pipeline()

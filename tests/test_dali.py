@@ -78,7 +78,9 @@ def test_in_a_pipeline_with_conditionals(device: str, mode: str) -> None:
             lambda s: (IMAGES[s.idx_in_epoch % 4], np.array(s.idx_in_epoch % 4, np.int64)), num_outputs=2, batch=False
         )
         image = image.gpu() if device == "gpu" else image
-        out = prime_dali.dali.prime(image, index=index, seed=5, out_layout="CHW", mean=MEAN, std=STD, mode=mode)
+        out = prime_dali.dali.prime(
+            image, index=index, epoch=0, seed=5, out_layout="CHW", mean=MEAN, std=STD, mode=mode
+        )
         if index == 3:
             out = out * 0
         return out
@@ -193,6 +195,28 @@ def test_channels_and_sequences(dtype: Any, device: str, mode: str) -> None:
         assert np.array_equal(np.concatenate(views), out if device == "cpu" else out.get())
 
 
+def test_without_an_index_calls_ranks_and_pipelines_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(rank: int, **options: Any) -> list[bytes]:
+        """What two calls of one pipeline make of one image."""
+        monkeypatch.setenv("RANK", str(rank))
+        with Pipeline(batch_size=1, num_threads=1, device_id=None, **options) as pipeline:
+            image = fn.external_source(lambda: [IMAGES[0]])
+            pipeline.set_outputs(*(prime_dali.dali.prime(image, "cifar", seed=1, mode="cupy") for _ in range(2)))
+        pipeline.build()
+        return [np.array(out.at(0)).tobytes() for out in pipeline.run()]
+
+    first = drawn(rank=0)
+    assert len({*first, *drawn(rank=1), *drawn(rank=0, seed=7)}) == 6
+    assert drawn(rank=0) == first
+
+
+def test_an_index_without_an_epoch_is_warned_of() -> None:
+    with Pipeline(1, 1, None):
+        numbers, images = fn.external_source(lambda: [np.int64(0)]), fn.external_source(lambda: [IMAGES[0]])
+        with pytest.warns(UserWarning, match="epoch: expected with index=, as an image is augmented in the same way"):
+            prime_dali.dali.prime(images, "cifar", index=numbers, mode="cupy")
+
+
 def test_images_must_be_a_data_node() -> None:
     with pytest.raises(TypeError, match="images: expected a DataNode of a pipeline definition, got ndarray"):
         prime_dali.dali.prime(IMAGES)
@@ -216,7 +240,9 @@ def test_checkpoint_in_the_middle_of_an_epoch(indexed: bool, device: str, mode: 
         images = fn.random_resized_crop(fn.decoders.image(encoded), size=SIZE)
         images = images.gpu() if device == "gpu" else images
         index = fn.cast(number, dtype=types.INT64) if indexed else None
-        out = prime_dali.dali.prime(images, "cifar", seed=1, index=index, flip=fn.random.coin_flip(), mode=mode)
+        out = prime_dali.dali.prime(
+            images, "cifar", seed=1, index=index, epoch=0, flip=fn.random.coin_flip(), mode=mode
+        )
         return out, number
 
     def batches(built, count: int) -> list[np.ndarray]:

@@ -53,7 +53,7 @@ def test_images_of_several_sizes_in_the_native_operator(device: str, plugin: Pat
             lambda s: (images[s.idx_in_epoch % 4], np.array(s.idx_in_epoch, np.int64)), num_outputs=2, batch=False
         )
         image = image.gpu() if device == "gpu" else image
-        return prime_dali.dali.prime(image, "cifar", index=index, seed=3, mode="native")
+        return prime_dali.dali.prime(image, "cifar", index=index, epoch=0, seed=3, mode="native")
 
     built = pipeline()
     built.build()

@@ -277,6 +277,23 @@ def test_hidden_is_no_picture_and_no_class(tmp_path: Path, caplog: pytest.LogCap
         open_photographs(tmp_path)
 
 
+def test_the_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:
+    """A folder of images is a class, whatever its name."""
+    for part in ("train", "val"):
+        (tmp_path / part / "cat").mkdir(parents=True)
+        (tmp_path / part / "cat" / "0.png").touch()
+    message = (
+        "expected one subfolder per class, got the parts of a data set, train, val, which have class folders; give"
+    )
+    for function in (_folders.image_folder, open_photographs):
+        with pytest.raises(ValueError, match=rf"{message} .*train or .*val$"):
+            function(tmp_path)
+    assert _folders.image_folder(tmp_path / "val")[2] == ["cat"]
+    for part in ("train", "val"):
+        (tmp_path / part / "0.png").touch()
+    assert _folders.image_folder(tmp_path)[2] == ["train", "val"]
+
+
 def test_hidden_folders_are_no_classes_of_cifar(tmp_path: Path) -> None:
     for i in range(10):
         for part in ("train", "test"):

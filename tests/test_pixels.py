@@ -98,7 +98,9 @@ def dali_outputs(images: np.ndarray, device: str, mode: str, batches: int = 1) -
     def pipeline():
         given = fn.external_source(lambda: list(images), dtype=types.FLOAT, ndim=3, layout="HWC")
         given = given.gpu() if device == "gpu" else given
-        return prime_dali.dali.prime(given, "cifar", index=fn.external_source(lambda: list(INDEX.numpy())), mode=mode)
+        return prime_dali.dali.prime(
+            given, "cifar", epoch=0, index=fn.external_source(lambda: list(INDEX.numpy())), mode=mode
+        )
 
     built = pipeline()
     built.build()

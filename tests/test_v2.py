@@ -115,6 +115,27 @@ def test_draws_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(again, first[:4])
 
 
+def test_indices_that_come_again_without_an_epoch_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    """Once, by whichever worker of the second epoch has the first index again."""
+    transform = PRIME("cifar", index_key="index")
+    given = [transform({"image": IMAGES[0], "index": i}) for i in (2, 2, 3)]
+    assert len(given) == 3
+    assert not recwarn
+    for _ in range(2):
+        transform({"image": IMAGES, "index": torch.arange(4)})
+    assert [str(each.message)[:38] for each in recwarn] == ["PRIME: index 2 came again, without an "]
+
+    named = PRIME("cifar", index_key="index")
+    for epoch in range(2):
+        named.set_epoch(epoch)
+        named({"image": IMAGES, "index": torch.arange(4)})
+    in_workers = PRIME("cifar", index_key="index")
+    for _ in range(2):
+        list(DataLoader(Samples(in_workers), 1, num_workers=1, multiprocessing_context="fork"))
+    assert in_workers._noticed[0] == 3  # the warning is the worker's
+    assert len(recwarn) == 1
+
+
 def test_with_an_index_workers_do_not_matter() -> None:
     """Persistent workers are told the epoch too."""
     made = epochs(PRIME("cifar", seed=7, index_key="index"), seed=1, persistent_workers=True)

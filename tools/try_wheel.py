@@ -67,8 +67,8 @@ if find_spec("nvidia") and find_spec("nvidia.dali"):
     def pipeline():
         index = fn.external_source(lambda: list(np.arange(8)), batch=True)
         batch = fn.external_source(lambda: list(images), batch=True, layout="CHW")
-        return prime_dali.dali.prime(batch, "cifar", index=index, seed=1, mean=(0, 0, 0), std=(1, 1, 1), layout="CHW",
-                                     mode="native")
+        return prime_dali.dali.prime(batch, "cifar", index=index, epoch=0, seed=1, mean=(0, 0, 0), std=(1, 1, 1),
+                                     layout="CHW", mode="native")
 
     [made] = pipeline().run()
     assert np.array_equal(made.as_array(), arrays)

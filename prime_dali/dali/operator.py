@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import sys
+import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +17,7 @@ from nvidia.dali import fn as dali_fn
 from nvidia.dali import ops as dali_ops
 from nvidia.dali import types as dali_types
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.pipeline import do_not_convert
+from nvidia.dali.pipeline import Pipeline, do_not_convert
 
 from .. import _arguments, arrays
 from .._native import require_torch
@@ -34,7 +38,7 @@ def prime(
     config: PrimeConfig | str = "imagenet",
     *,
     index: DataNode | None = None,
-    epoch: DataNode | int = 0,
+    epoch: DataNode | int | None = None,
     flip: DataNode | None = None,
     seed: int = 0,
     views: int = 1,
@@ -65,10 +69,13 @@ def prime(
             sequences of F frames, which are all augmented in the same way.
         config: The distributions, or the name of a preset.
         index: Scalars of an integer type that fits int64, each image's index in the data set. The result then depends
-            only on seed, index and epoch. None: random numbers from DALI's generator, seeded with the low 31 bits of
-            ``seed``, whose state is part of DALI's checkpoints. Then give each rank a different seed.
-        epoch: An int from 0 to 4294967295, or scalars of any integer type. In the Python modes on a GPU they are not
-            read back: only their low 32 bits are used.
+            only on seed, index and epoch. None: random numbers from DALI's generator, whose state is part of DALI's
+            checkpoints. It is seeded with ``seed``, the pipeline's own seed, the rank (of ``torch.distributed``, or of
+            the launcher, in ``RANK``), and the number of such calls before this one in the pipeline, so all of these
+            differ. Where neither is known and pipelines have the same seed, give each rank another one.
+        epoch: Scalars of any integer type, or an int from 0 to 4294967295 for the whole life of the pipeline. In the
+            Python modes on a GPU they are not read back: only their low 32 bits are used. None: 0; with ``index`` a
+            warning says that an image is then augmented in the same way in every epoch.
         flip: Scalars of any integer type or bool, as from ``fn.random.coin_flip``: nonzero mirrors all outputs of the
             image (or sequence) left to right. None: no image is mirrored.
         seed: The run's seed.
@@ -102,6 +109,13 @@ def prime(
         >>> images.as_tensor().shape()
         [4, 3, 32, 32]
     """
+    if index is not None and epoch is None:
+        warnings.warn(
+            "epoch: expected with index=, as an image is augmented in the same way in every epoch without it; give a "
+            "node of each image's epoch, or epoch=0 if that is meant",
+            stacklevel=2,
+        )
+    epoch = 0 if epoch is None else epoch
     nodes = _nodes(images, index, epoch, flip, _arguments.seed(seed))
     means, stds = _arguments.channels(mean, std, None)
     augment = _Augment(
@@ -121,7 +135,7 @@ def _nodes(images: Any, index: Any, epoch: Any, flip: Any, seed: int) -> dict[st
     if not isinstance(images, DataNode):
         raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
     if index is None:
-        index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64, seed=seed & 0x7FFFFFFF)
+        index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64, seed=_stream(seed))
     elif not isinstance(index, DataNode):
         raise TypeError(f"index: expected a DataNode of int64 scalars, got {type(index).__name__}")
     nodes: dict[str, DataNode] = {"images": images, "index": index}
@@ -132,6 +146,30 @@ def _nodes(images: Any, index: Any, epoch: Any, flip: Any, seed: int) -> dict[st
             raise TypeError(f"flip: expected a DataNode of scalars, got {type(flip).__name__}")
         nodes["flip"] = flip
     return nodes
+
+
+_unkeyed: weakref.WeakKeyDictionary[Pipeline, int] = weakref.WeakKeyDictionary()  # calls without an index
+
+
+def _stream(seed: int) -> int:
+    """The seed of DALI's generator for a call without an index, from 0 to 2^31 - 1: ``seed`` in the first call of a
+    process that is no rank, in a pipeline without a seed."""
+    pipeline = Pipeline.current()
+    before = own = 0
+    if pipeline is not None:
+        before = _unkeyed.get(pipeline, 0)
+        _unkeyed[pipeline] = before + 1
+        own = pipeline.seed or 0
+    # Odd numbers, so that small seeds, ranks and counts do not add up to the same sum.
+    return (seed + 0x9E3779B1 * _rank() + 0x85EBCA77 * before + 0xC2B2AE3D * own) & 0x7FFFFFFF
+
+
+def _rank() -> int:
+    """The rank of this process, by torch.distributed or its launcher; 0 if it is none."""
+    torch = sys.modules.get("torch")  # a process that did not import it has no group
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank())
+    return int(os.environ.get("RANK", "0"))
 
 
 def _mode(mode: str, nodes: dict[str, DataNode]) -> str:

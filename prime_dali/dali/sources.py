@@ -12,7 +12,7 @@ import numpy as np
 from nvidia.dali.data_node import DataNode
 
 from .. import _arguments
-from ..data.formats import SPLITS
+from ..data.folders import SPLITS
 from ..data.records import Records
 from .settings import assign
 

@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 """Suffixes of images, in lower case: those of ``torchvision.datasets.ImageFolder``."""
+SPLITS = {"train": ("train", "training"), "val": ("val", "validation", "valid", "test")}
+"""Names of the parts of a data set, in folders and in names of shards; the first that exists is used."""
 
 
 def shown(name: str | os.PathLike[str]) -> str:
@@ -134,6 +136,29 @@ def classes(folder: str | os.PathLike[str]) -> list[str]:
     return sorted(entry.name for entry in visible if _is_folder(entry))
 
 
+def check_no_parts(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
+    """ValueError if the subfolders ``names`` are not classes but the parts of a data set, each with class folders.
+
+    A folder that has images itself is a class, whatever its name (``train`` can be one of vehicles).
+    """
+    names = list(names)
+    known = [word for words in SPLITS.values() for word in words]
+    parts = [name for name in names if name.lower() in known and _has_only_folders(os.path.join(folder, name))]
+    if parts and (len(parts) > 1 or parts == names):
+        choice = " or ".join(shown(os.path.join(folder, name)) for name in parts)
+        raise ValueError(
+            f"{shown(folder)}: expected one subfolder per class, got the parts of a data set, "
+            f"{', '.join(map(shown, parts))}, which have class folders; give {choice}"
+        )
+
+
+def _has_only_folders(folder: str) -> bool:
+    with os.scandir(folder) as entries:
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
+    images = any(entry.name.lower().endswith(SUFFIXES) and not _is_folder(entry) for entry in visible)
+    return not images and any(map(_is_folder, visible))
+
+
 def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], list[str]]:
     """Files, labels and class names of a folder with one subfolder per class.
 
@@ -142,7 +167,8 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], 
     whose names begin with a dot, are skipped.
 
     Raises:
-        ValueError: No such folder, no class folders, a class without images, or a link to one of its parent folders.
+        ValueError: No such folder, no class folders, a class without images, folders that are the parts ``train`` and
+            ``val`` of a data set, or a link to a parent folder.
         OSError: A folder cannot be listed, or a link instead of a class folder is broken.
     """
     root = os.fspath(folder)
@@ -151,6 +177,7 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], 
     names = classes(root)
     if not names:
         raise ValueError(f"folder: expected one subfolder per class in {root!r}, or shards, got none")
+    check_no_parts(root, names)
     files: list[str] = []
     labels: list[int] = []
     for label, inside in enumerate(pictures_by_class(root, names)):

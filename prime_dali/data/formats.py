@@ -22,12 +22,9 @@ from .. import _extras
 from .._files import cache_folder, replacing
 from .._states import Kind
 from . import arrow, folders, tfrecord, webdataset
-from .folders import shown
+from .folders import SPLITS, shown
 from .records import Records
 from .shards import Indexed, ShardError
-
-SPLITS = {"train": ("train", "training"), "val": ("val", "validation", "valid", "test")}
-"""Names of the parts of a data set, in folders and in names of shards; the first that exists is used."""
 
 _NAMES = ("classes.txt", "classnames.txt", "label.labels.txt")
 """Files beside shards or in the folder above, with a class name a line."""
@@ -70,7 +67,7 @@ def open_records(path: str | os.PathLike[str], split: str | None = None, label: 
         path: A folder with a subfolder of images per class; a folder of shards; a shard; or a pattern of shards, with
             ``*``, ``?``, ``[...]``, ``{0000..0099}`` or ``{a,b}``.
         split: ``"train"`` or ``"val"``: ``path`` is a folder with this part of the data set in a folder or in shards of
-            such a name (:data:`SPLITS`). None: ``path`` itself.
+            such a name (:data:`.folders.SPLITS`). None: ``path`` itself.
         label: Where shards have the label: extension of a member, field of JSON, feature or column. None: the usual
             names.
 

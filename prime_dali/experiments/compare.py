@@ -94,7 +94,7 @@ QUESTIONS: dict[str, Question] = {
         },
     ),
     "color-cutoff": _fixed(
-        "color maps with the preset's largest cutoff frequency, 10 for CIFAR, against 100, as in the authors' code there",
+        "color maps with cutoff frequencies up to the preset's, 10 for CIFAR, and to 100, as in the authors' code",
         {
             "preset": _PAPER, "cutoff-100": {"color_cut_max": 100, **_PAPER},
             "preset-official": _OFFICIAL, "cutoff-100-official": {"color_cut_max": 100, **_OFFICIAL},

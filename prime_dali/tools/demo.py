@@ -87,7 +87,7 @@ def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
         files, index = fn.external_source(source, num_outputs=2, batch=False, dtype=[types.UINT8, types.INT64])
         images = fn.decoders.image(files, device="mixed" if device == "gpu" else "cpu", output_type=types.RGB)
         images = fn.random_resized_crop(images, size=(settings.size, settings.size), seed=settings.seed)
-        return prime(images, settings.config, index=index, seed=settings.seed)
+        return prime(images, settings.config, index=index, epoch=0, seed=settings.seed)
 
     built = pipeline()
     built.build()

@@ -107,6 +107,8 @@ class AugMix(Epochs):
                 Invalid pixels are reported as by :func:`prime_dali.apply`.
         """
         self._check(images, index, flip)
+        if epoch is None:
+            self.notice_repeats(index)
         dtype, means, scales = torch_ops.output_format(images.dtype, self.out_dtype, self.mean, self.std, 3)
         strides = images.stride()
         channels_last = not images.is_contiguous() and strides[1] < strides[3]
