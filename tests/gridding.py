@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import csv
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from prime_dali.experiments import command
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -39,10 +42,9 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def options(module: object, *words: object) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    module.add_arguments(parser)
-    return parser.parse_args([str(word) for word in words])
+def options(module: ModuleType, *words: object) -> argparse.Namespace:
+    name = module.__name__.rpartition(".")[2].replace("_", "-")
+    return command.parser(name).parse_args([str(word) for word in words])
 
 
 GRID = "vary: {primitives: [[], [color]]}\n"
