@@ -226,9 +226,9 @@ def take_turns(candidates: Mapping[str, Callable[[], Callable[[], float]]], roun
     return results
 
 
-def show_rates(results: list[Rates], head: str, facts: dict[str, str], options: argparse.Namespace) -> int:
-    """Print them, and write them where ``--json`` says; the exit status."""
-    print(f"\n{rates_table(results, head)}", flush=True)
+def show_rates(results: list[Rates], tables: str, facts: dict[str, str], options: argparse.Namespace) -> int:
+    """Print the tables of them, and write them where ``--json`` says; the exit status."""
+    print(f"\n{tables}", flush=True)
     if options.json:
         listed = [{**asdict(r), "median": r.median} for r in results]
         write_json(options.json, {**facts, "settings": vars(options), "results": listed})

@@ -8,7 +8,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -211,7 +211,10 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
             places.put(gpu)
 
     with Children() as running, ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(work, number, one, running) for number, one in enumerate(chosen, 1)]:
+        submitted = [pool.submit(work, number, one, running) for number, one in enumerate(chosen, 1)]
+        while wait(submitted, timeout=1).not_done:  # a signal just before a wait does not end it
+            pass
+        for done in submitted:
             done.result()
     if failed:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())

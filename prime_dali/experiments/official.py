@@ -11,6 +11,7 @@ from types import ModuleType
 import torch
 from torchvision.transforms import Normalize
 
+from ..training.augmentation import mirrored
 from .arguments import OFFICIAL
 
 CONFIGS = {"imagenet": "imagenet_cfg", "cifar": "cifar10_cfg"}
@@ -57,7 +58,7 @@ class Official(torch.nn.Module):
     ) -> torch.Tensor:
         """From uint8 ``[N, 3, H, H]`` to normalized ``[views * N, 3, H, H]``; ignores ``index`` and ``epoch``."""
         if flip is not None:
-            images = torch.where(flip[:, None, None, None], images.flip(-1), images)
+            images = mirrored(images, flip)
         with torch.no_grad():
             out: torch.Tensor = self.inner(images.float() / 255)
         return out.to(self.out_dtype, memory_format=torch.channels_last)
