@@ -31,6 +31,7 @@ from prime_dali import _arrays
 from prime_dali._files import replacing
 from prime_dali.data.statistics import IMAGENET_STATISTICS
 from prime_dali.experiments import official
+from prime_dali.experiments.arguments import OFFICIAL
 
 Call = Callable[[], Any]
 MEAN, STD = IMAGENET_STATISTICS
@@ -163,7 +164,7 @@ def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
     if "official" in options.peers:
         # By its .git, because a folder that is no clone but lies in another one would be given that one's commit.
         commit = output_of("git", f"--git-dir={options.official / '.git'}", "rev-parse", "--short", "HEAD")
-        facts["official"] = f"{official.URL}, commit {commit}, config/{official.CONFIGS[preset]}.py"
+        facts["official"] = f"{OFFICIAL}, commit {commit}, config/{official.CONFIGS[preset]}.py"
     repository = Path(prime_dali.__file__).parent.parent / ".git"  # an installed package may lie in another one
     facts["commit"] = output_of("git", f"--git-dir={repository}", "rev-parse", "--short", "HEAD")
     facts["kernels_sha256"] = kernels(options.device)
@@ -225,9 +226,9 @@ def take_turns(candidates: Mapping[str, Callable[[], Callable[[], float]]], roun
     return results
 
 
-def show_rates(results: list[Rates], head: str, facts: dict[str, str], options: argparse.Namespace) -> int:
-    """Print them, and write them where ``--json`` says; the exit status."""
-    print(f"\n{rates_table(results, head)}", flush=True)
+def show_rates(results: list[Rates], tables: str, facts: dict[str, str], options: argparse.Namespace) -> int:
+    """Print the tables of them, and write them where ``--json`` says; the exit status."""
+    print(f"\n{tables}", flush=True)
     if options.json:
         listed = [{**asdict(r), "median": r.median} for r in results]
         write_json(options.json, {**facts, "settings": vars(options), "results": listed})
@@ -275,7 +276,7 @@ def add_shared(p: argparse.ArgumentParser, peers: Sequence[str]) -> None:
     if peers:
         names = f"{', '.join(peers)}, all or none (default: all, but official only with --official)"
         add("--peers", nargs="+", choices=(*peers, "all", "none"), metavar="PEER", help=names)
-        add("--official", type=Path, metavar="DIR", help=f"a clone of {official.URL} (default: none)")
+        add("--official", type=Path, metavar="DIR", help=f"a clone of {OFFICIAL} (default: none)")
     else:
         p.set_defaults(peers=["none"], official=None)
     add("--threads", type=number(int, 1, 4096), metavar="T", help="of torch on the CPU (default: as torch chooses)")
@@ -289,9 +290,9 @@ def check_shared(p: argparse.ArgumentParser, options: argparse.Namespace, peers:
         p.error(f"argument --peers: expected all or none by itself, got {' '.join(chosen)}")
     options.peers = {"all": list(peers), "none": []}.get(chosen[0], chosen)
     if "official" in options.peers and options.official is None:
-        p.error(f"argument --peers: official needs --official DIR, a clone of {official.URL}")
+        p.error(f"argument --peers: official needs --official DIR, a clone of {OFFICIAL}")
     if options.official is not None and not (options.official / "utils" / "prime.py").is_file():
-        p.error(f"argument --official: expected a clone of {official.URL}, with utils/prime.py, got {options.official}")
+        p.error(f"argument --official: expected a clone of {OFFICIAL}, with utils/prime.py, got {options.official}")
     if options.json is not None and (options.json.is_dir() or not os.access(options.json.parent, os.W_OK)):
         p.error(f"argument --json: expected a file in a folder that can be written to, got {options.json}")
     if options.device == "cuda" and not torch.cuda.is_available():

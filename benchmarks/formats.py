@@ -25,7 +25,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,9 @@ from common import (
     parsed,
     print_head,
     rates_table,
+    show_rates,
     take_turns,
     time_cpu,
-    write_json,
 )
 from PIL import Image
 
@@ -269,11 +268,8 @@ def main(argv: list[str] | None = None) -> int:
         results = take_turns(candidates(places, options), options.rounds)
     alone = f"encoded bytes, {facts['images']}, {options.threads} threads"
     pipelines = f"pipelines, {options.size} x {options.size}, batch {options.batch}, {options.threads} threads"
-    print(f"\n{rates_table(results[: len(FORMATS)], alone)}\n\n{rates_table(results[len(FORMATS) :], pipelines)}")
-    if options.json:
-        listed = [{**asdict(r), "median": r.median} for r in results]
-        write_json(options.json, {**facts, "settings": vars(options), "results": listed})
-    return int(any(r.error for r in results))
+    tables = rates_table(results[: len(FORMATS)], alone), rates_table(results[len(FORMATS) :], pipelines)
+    return show_rates(results, "\n\n".join(tables), facts, options)
 
 
 if __name__ == "__main__":

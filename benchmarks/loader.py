@@ -34,6 +34,7 @@ from common import (
     number,
     parsed,
     print_head,
+    rates_table,
     show_rates,
     take_turns,
 )
@@ -193,4 +194,4 @@ def main(argv: list[str] | None = None) -> int:
     results = take_turns(starts, options.repeats)
     how = f"{len(files)} files, decoded{' in advance' if options.decoded else ''}"
     head = f"{options.size} x {options.size}, batch {options.batch}, {plural(options.workers, 'worker')}, {how}"
-    return show_rates(results, head, facts, options)
+    return show_rates(results, rates_table(results, head), facts, options)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 from common import significant
 from loader import NOTES as LOADER_NOTES
+from page_accuracies import authors_code, fast, methods_table, vit
 from result_files import RESULTS, File, count, table, without_own
 from throughput import NOTES
 
@@ -17,42 +18,6 @@ FORMATS = {
     "folders": "class folders", "webdataset": "WebDataset", "tfrecord": "TFRecord", "parquet": "Parquet",
     "huggingface": "`save_to_disk`",
 }  # fmt: skip
-
-
-def methods_table(dataset: str) -> str:
-    """The methods on a data set: means and standard deviations over seeds."""
-    content = File(f"{dataset.lower().replace('-', '')}/methods.json").content
-    names = {
-        "standard": "standard",
-        "augmix+jsd": "AugMix + JSD",
-        "prime": "PRIME",
-        "prime-official-mixing": "PRIME, official mixing",
-        "prime+jsd": "PRIME + JSD",
-        "prime+jsd-official-mixing": "PRIME + JSD, official mixing",
-    }
-    rows = []
-    for run, name in names.items():
-        here = [row for row in content["rows"] if row["run"] == run]
-        (own,) = [row for row in here if row["measured"]]
-        cells = []
-        for score in ("clean", "corrupted", "C-bar"):
-            spread = own["spread"].get(score)
-            cells.append(f"{own['scores'][score]:.2f}" + ("" if spread is None else f" ± {spread:.2f}"))
-        (reported,) = [row["scores"] for row in here if not row["measured"]] or [{}]
-        theirs = [f"{reported[score]:.1f}" if score in reported else "-" for score in ("clean", "corrupted")]
-        rows.append([name, *cells, str(own["runs"]), ", ".join(theirs) if reported else ""])
-    head = ["", "clean, %", f"{dataset}-C, %", "C-bar, %", "seeds", f"reported: clean, {dataset}-C"]
-    return table(head, rows)
-
-
-def fast(epochs: int) -> str:
-    """Accuracies and seconds of the recipe cifar10-fast with so many epochs."""
-    (row,) = [row for row in File("minutes/minutes.json").content["rows"] if row["run"] == f"cifar10-fast-{epochs}"]
-    clean, corrupted = (f"{row['scores'][name]:.2f} ± {row['spread'][name]:.2f} %" for name in ("clean", "corrupted"))
-    return (
-        f"{clean} of the clean images and {corrupted} of CIFAR-10-C correct after {60 * row['minutes']:.0f} seconds of "
-        f"training ({row['runs']} seeds)"
-    )
 
 
 def cpu() -> str:
@@ -128,27 +93,6 @@ def channels() -> str:
                 rate = found["median"]
                 rows.append([str(found["channels"]), dtype, count(rate), f"{1e6 / rate:.2f}"])
     return table(["channels", "dtype", "images/s", "us per image"], rows)
-
-
-def vit() -> str:
-    """A vision transformer on Tiny ImageNet with today's recipe: speed and accuracy."""
-    file = File("h200_vit.json")
-    content, runs, quiet = file.content, file.content["runs"], file.content["quiet_from_step"]
-    prime = [line["images_per_second"] for line in runs["prime"] if "loss" in line and line["step"] > quiet]
-    standard = [line["images_per_second"] for line in runs["standard"] if "loss" in line][1:]  # without the compilation
-    accuracy = [line["accuracy"] for line in runs["prime"] if "accuracy" in line][-1]
-    last = runs["prime"][-1]["step"]
-    spread = " and ".join(
-        f"{count(median(found))} images/s {how} PRIME (middle half of the log lines {count(low)} to {count(high)})"
-        for how, found in (("with", prime), ("without", standard))
-        for low, _, high in [quantiles(found, n=4)]
-    )
-    return (
-        f"A ViT-S ({content['parameters']:,} parameters, 64 x 64 images in patches of 8 x 8, batch {content['batch']}) "
-        f"with mixup, CutMix and EMA trains at {spread}. After 20 epochs ({last:,} steps) of the recipe's 200, "
-        f"with PRIME and one seed, {100 * accuracy:.1f} % of the validation images are classified correctly. "
-        + file.source()
-    )
 
 
 def step() -> str:
@@ -282,10 +226,18 @@ def scaling() -> str:
     return f"{table(head, rows)}\n\nThe rates of the network alone differ by up to {100 * apart:.0f} % within a run."
 
 
+def loop() -> str:
+    """prime-dali train on one GPU with and without PRIME, beside the network alone."""
+    rows = []
+    for title, name in (("PRIME", ""), ("without PRIME", "_standard"), ("PRIME and the JSD loss, three views", "_jsd")):
+        (row,) = File(f"h200_loop{name}.json").content["results"]
+        rates = (count(row[rate]) for rate in ("images_per_second", "bare_images_per_second"))
+        rows.append([title, *rates, f"{row['of_bare']:.3f}"])
+    return table(["one GPU", "images/s", "network alone", "share of it"], rows)
+
+
 def startup() -> str:
     """How long prime-dali train takes to its first step."""
-    if not (RESULTS / "h200_startup.json").exists():
-        return "To measure the seconds until the first step: `python benchmarks/startup.py --help`."
     file = File("h200_startup.json")
     cold, warm = (significant(median(file.content["results"][kind])) for kind in ("cold", "warm"))
     return (
@@ -349,8 +301,8 @@ def formats() -> str:
 
 def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
-    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "step_vit", "scaling", "pipeline",
-             "decoded")  # fmt: skip
+    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "step_vit", "scaling", "loop",
+             "loop_standard", "loop_jsd", "pipeline", "decoded")  # fmt: skip
     files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json")]
     lines = [file.source() for file in [*files, File("cpu_imagenet.json"), File("cpu_cifar.json")]]
     for name in ("cost", "cost_official"):
@@ -365,6 +317,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cifar100-table": partial(methods_table, "CIFAR-100"),
     "fast": partial(fast, 84),
     "fast-half": partial(fast, 42),
+    "authors-code": authors_code,
     "gpu": gpu,
     "channels": channels,
     "cpu": cpu,
@@ -378,6 +331,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "vit": vit,
     "pipeline": pipeline,
     "scaling": scaling,
+    "loop": loop,
     "startup": startup,
     "peers": peers,
     "loader": loader,

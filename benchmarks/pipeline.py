@@ -33,6 +33,7 @@ from common import (
     official_peer,
     parsed,
     print_head,
+    rates_table,
     show_rates,
     take_turns,
 )
@@ -189,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
     results = take_turns(starts, options.repeats)
     how = "decoded in advance" if options.decoded else "decoded"
     head = f"{options.size} x {options.size}, batch {options.batch}, {options.threads or 2} threads, {how}"
-    return show_rates(results, head, facts, options)
+    return show_rates(results, rates_table(results, head), facts, options)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-_MARK = re.compile(r"<!-- result: ([\w/]+) -->")
+_MARK = re.compile(r"<!-- result: ([\w/-]+) -->")
 _RESULT = re.compile(
     r"\]\((?:results/)?((?:\w+/)?[^/)]+)\)"
 )  # a link, as pages here, in benchmarks/ and in RESULTS have it

@@ -32,7 +32,7 @@ def add_images(parser: argparse.ArgumentParser) -> None:
         "--on-error",
         choices=("raise", "skip"),
         default="raise",
-        help="for unreadable images: stop, or log and skip",
+        help="for unreadable images: stop with an error, or log and skip",
     )
 
 

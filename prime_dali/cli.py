@@ -18,7 +18,7 @@ _MODULES = {
     "augment": ("tools.augment", "augment a folder of images, or CIFAR, offline, before training"),
     "train": ("training.train", "train a robust classifier by one of the paper's recipes"),
     "corrupt": ("evaluation.corrupt", "make a corruption benchmark from a clean test set"),
-    "evaluate": ("evaluation.evaluate", "report accuracy, corruption accuracy and mCE of a classifier"),
+    "evaluate": ("evaluation.command", "report accuracy, corruption accuracy and mCE of a classifier"),
     "analyze": ("experiments.command", "run the paper's experiments: main table, similarity, ablation and more"),
 }
 # The others, which are here: parser(name) has their options.

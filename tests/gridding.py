@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import csv
 from pathlib import Path
+from types import ModuleType
 
-import numpy as np
 import pytest
-from PIL import Image
+
+from prime_dali.experiments import command
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from training import save_cifar
 
 TINY = [
     "network=shufflenet_v2_x0_5",
@@ -25,31 +27,15 @@ TINY = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # of the subprocesses: the networks are too small for more
-        yield
-
-
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photographs cut into squares, in CIFAR-10's binary layout: 100 training and 20 test images."""
-    skimage = pytest.importorskip("skimage", reason="scikit-image is not installed")
-    folder = tmp_path_factory.mktemp("cifar")
-    photo = Image.fromarray(skimage.data.astronaut()).resize((12 * 32, 10 * 32))
-    tiles = np.asarray(photo).reshape(10, 32, 12, 32, 3).transpose(2, 0, 4, 1, 3).reshape(120, -1)
-    records = np.concatenate([np.tile(np.arange(10, dtype=np.uint8), 12)[:, None], tiles], 1)
-    records[:20].tofile(folder / "test_batch.bin")
-    for i, part in enumerate(np.array_split(records[20:], 5), 1):
-        part.tofile(folder / f"data_batch_{i}.bin")
-    return folder
+    """100 training and 20 test images."""
+    return save_cifar(tmp_path_factory.mktemp("cifar"), 100, 20)
 
 
-def options(module: object, *words: object) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    module.add_arguments(parser)
-    return parser.parse_args([str(word) for word in words])
+def options(module: ModuleType, *words: object) -> argparse.Namespace:
+    name = module.__name__.rpartition(".")[2].replace("_", "-")
+    return command.parser(name).parse_args([str(word) for word in words])
 
 
 GRID = "vary: {primitives: [[], [color]]}\n"

@@ -109,40 +109,39 @@ def reader(folder: Path, indexed: bool, decoded: bool = False) -> Callable:
     return source
 
 
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def gray(scale: int, dtype: type, path: Path, kind: str) -> None:
+    Image.fromarray(np.asarray(picture().convert("L")).astype(dtype) * scale).save(path, kind)
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda path: cut(path, path.stat().st_size // 2),
+    "cut in the header": lambda path: cut(path, 100),
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("this is no photograph\n" * 20),
+    "missing": lambda path: path.unlink(),
+    "CMYK": lambda path: picture().convert("CMYK").save(path),
+    "grayscale": lambda path: picture().convert("L").save(path),
+    "palette": lambda path: picture().convert("P").save(path),
+    "16-bit": lambda path: gray(257, np.uint16, path, "PNG"),
+    "floats": lambda path: gray(1, np.float32, path, "TIFF"),
+    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+    "1x1": lambda path: picture().resize((1, 1)).save(path),
+    "1x1 png": lambda path: picture().resize((1, 1)).save(path),
+    "wide": lambda path: picture(10, 60).resize((20000, 10)).save(path),
+}
+"""By kind: what makes a photograph such a file."""
+
+
 def damaged(kind: str, path: Path) -> Path:
     """A file of this kind; its name is returned, with the suffix that goes with it."""
     path = path.with_suffix(".png" if kind in ("palette", "1x1 png") else ".jpg")
     picture().save(path)
-    if kind == "truncated":
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    elif kind == "cut in the header":
-        path.write_bytes(path.read_bytes()[:100])
-    elif kind == "empty":
-        path.write_bytes(b"")
-    elif kind == "text":
-        path.write_text("this is no photograph\n" * 20)
-    elif kind == "missing":
-        path.unlink()
-    elif kind == "CMYK":
-        picture().convert("CMYK").save(path)
-    elif kind == "grayscale":
-        picture().convert("L").save(path)
-    elif kind == "palette":
-        picture().convert("P").save(path)
-    elif kind == "16-bit":
-        Image.fromarray(np.asarray(picture().convert("L")).astype(np.uint16) * 257).save(path, "PNG")
-    elif kind == "floats":
-        Image.fromarray(np.asarray(picture().convert("L")).astype(np.float32)).save(path, "TIFF")
-    elif kind == "pipe":
-        path.unlink()
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.unlink()
-        path.mkdir()
-    elif kind.startswith("1x1"):
-        picture().resize((1, 1)).save(path)
-    elif kind == "wide":
-        picture(10, 60).resize((20000, 10)).save(path)
+    ODD[kind](path)
     return path
 
 

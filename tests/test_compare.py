@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gridding
 import numpy as np
 import pytest
 from gridding import options, table
@@ -17,7 +16,6 @@ from test_grid_tables import finished
 from prime_dali.experiments import compare, grid_file, grid_plots, grid_tables, grids
 from prime_dali.experiments.grid_tables import Row
 
-one_thread = gridding.one_thread
 WORDS = ["--set", "data=/d", "--evaluate", "cifar-c=/c"]
 
 

@@ -15,7 +15,7 @@ from gridding import TINY, options
 
 from prime_dali.experiments import cost
 
-cifar, one_thread = gridding.cifar, gridding.one_thread  # fixtures
+cifar = gridding.cifar  # a fixture
 
 
 def test_costs_are_medians_over_standard() -> None:

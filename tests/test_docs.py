@@ -219,9 +219,9 @@ def test_alexnet_errors_are_those_of_the_code() -> None:
 
 def test_options_of_commands_are_documented() -> None:
     """Every option of a command stands on the page of the command, but for training, whose table is compared above."""
-    from prime_dali.evaluation import evaluate
+    from prime_dali.evaluation import command
 
-    pages = {"EVALUATION.md": [evaluate.parser()]}
+    pages = {"EVALUATION.md": [command.parser()]}
     with contextlib.suppress(ImportError):
         from prime_dali.evaluation import corrupt
 

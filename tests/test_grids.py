@@ -25,13 +25,13 @@ from gridding import TINY, options, table
 from test_grid_tables import finished
 
 from prime_dali import _devices
-from prime_dali.evaluation import corrupt, evaluate
+from prime_dali.evaluation import command, corrupt
 from prime_dali.evaluation.names import CORRUPTIONS
 from prime_dali.experiments import ablation, alpha, compare, grid_file, grid_finished, grids, methods, sample_complexity
 from prime_dali.experiments.children import Children
 from prime_dali.experiments.grid_file import Grid, Reported, Run
 
-cifar, grid, one_thread = gridding.cifar, gridding.grid, gridding.one_thread  # fixtures
+cifar, grid = gridding.cifar, gridding.grid  # fixtures
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "grids"
 
@@ -358,7 +358,7 @@ def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_every_option_of_a_grid_is_one_of_evaluate() -> None:
-    known = {word for action in evaluate.parser()._actions for word in action.option_strings}
+    known = {word for action in command.parser()._actions for word in action.option_strings}
     assert {f"--{name}" for name in grid_file.EVALUATION} <= known
 
 

@@ -95,10 +95,16 @@ def test_there_is_no_circle_between_modules() -> None:
     graphlib.TopologicalSorter(EDGES).prepare()  # CycleError names the modules
 
 
-@pytest.mark.parametrize("what", ["prime_dali", "prime_dali.training.train"])
+OPTIONS = (
+    "import prime_dali.training.train, prime_dali.evaluation.command; from prime_dali.experiments import command; "
+    "[command.parser(name) for name in command._EXPERIMENTS]"
+)
+
+
+@pytest.mark.parametrize("what", ["import prime_dali", OPTIONS], ids=["the library", "options of commands"])
 def test_imports_no_heavy_package(what: str) -> None:
-    """The library, and what reads the options of training: a mistake in them is said at once."""
-    code = f"import sys, {what}; print(*sorted({HEAVY!r} & set(sys.modules)))"
+    """The library, and what reads the options of commands: a mistake in them is said at once."""
+    code = f"import sys; {what}; print(*sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 

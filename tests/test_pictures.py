@@ -259,14 +259,22 @@ def names(folder: Path) -> list[str]:
     return [os.path.relpath(path, folder) for path in _folders.pictures(folder)]
 
 
-def test_hidden_is_no_picture_and_no_class(tmp_path: Path) -> None:
+def test_hidden_is_no_picture_and_no_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Other files that are left out are counted in one message."""
     for name in (".ipynb_checkpoints/x.png", ".x.png", "cat/._x.png", "cat/x.PNG", "cat/.deep/x.png", "dog/a/x.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         SMALL.save(tmp_path / name)
-    (tmp_path / "notes.txt").touch()
+    for name in ("notes.txt", "cat/a.gif", "dog/B.GIF", "dog/a/README"):
+        (tmp_path / name).touch()
     assert _folders.classes(tmp_path) == ["cat", "dog"]
     assert names(tmp_path) == ["cat/x.PNG", "dog/a/x.png"]
     assert list(map(str, open_photographs(tmp_path).names)) == ["cat/x.PNG", "dog/a/x.png"]
+    left = "left out 3 files: 2 .gif, 1 without an ending; images end in .jpg, .jpeg"
+    assert [message.startswith(f"{tmp_path}: {left}") for message in caplog.messages] == [False, True]
+    assert caplog.messages[0].startswith(f"{tmp_path}: left out 4 files: 2 .gif, 1 without an ending, 1 .txt; images")
+    (tmp_path / "cat" / "x.PNG").unlink()
+    with pytest.raises(ValueError, match=r"expected images \(.*\) of each class, got 1 .gif in .*cat"):
+        open_photographs(tmp_path)
 
 
 def test_the_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import training
 from conftest import needs_gpu
 from training import ALONE, losses, run, settings
 
-from prime_dali.evaluation import evaluate
+from prime_dali.evaluation import command
 from prime_dali.models import networks
 from prime_dali.training import numerics, optimization, train
 from prime_dali.training.averaging import Average
@@ -83,7 +83,7 @@ def test_the_average_is_what_is_evaluated(whole: Path, capsys: pytest.CaptureFix
         assert all(torch.equal(value, content[part][name]) for name, value in read.network.state_dict().items())
         assert read.source.startswith(str(whole / "last.pt"))
         assert read.source.endswith(says)
-    evaluate.main([str(whole / "last.pt"), "--clean", str(cifar), "--raw", "--device", "cpu"])
+    command.main([str(whole / "last.pt"), "--clean", str(cifar), "--raw", "--device", "cpu"])
     assert "last.pt (weights of the last step, not their EMA)" in capsys.readouterr().out
     torch.save({name: value for name, value in content.items() if name != "ema"}, whole / "plain.pt")
     with pytest.raises(

@@ -14,7 +14,7 @@ pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 from prime_dali.training import checkpoint, train
 from prime_dali.training.config import TrainConfig
-from prime_dali.training.data import opened
+from prime_dali.training.datasets import opened
 from prime_dali.training.ranks import Ranks
 from prime_dali.training.trainer import Trainer
 

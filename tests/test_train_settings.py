@@ -202,3 +202,11 @@ def test_a_list_may_be_empty_on_the_command_line() -> None:
         ["--data", "d", "--out", "o", "--primitives", "--wave-strength", "10", "--width", "1", "--depth", "1"]
     )
     assert (config.prime(0).primitives, config.prime(0).wave_strength) == ((), 10.0)
+
+
+def test_the_color_cutoff() -> None:
+    config = TrainConfig(data="d", out="o", color_cut_max=100)
+    assert (config.prime(0).color_cut_max, TrainConfig(data="d", out="o").prime(0).color_cut_max) == (100, 10)
+    assert "color cutoffs up to 100" in config.also()
+    with pytest.raises(ValueError, match="color_cut_max: expected 1 to 1024, got 1025"):
+        TrainConfig(data="d", out="o", color_cut_max=1025)

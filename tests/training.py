@@ -32,19 +32,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="module")
-def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def save_cifar(folder: Path, train: int, test: int) -> Path:
     """Photographs cut into squares, in CIFAR-10's binary layout; the classes are rows of the photograph."""
     skimage = pytest.importorskip("skimage", reason="scikit-image is not installed")
-    folder = tmp_path_factory.mktemp("cifar")
     photo = Image.fromarray(skimage.data.astronaut()).resize((20 * 32, 10 * 32))
     tiles = np.asarray(photo).reshape(10, 32, 20, 32, 3).transpose(2, 0, 4, 1, 3).reshape(200, 3, 32, 32)
     labels = np.tile(np.arange(10), 20)
     records = np.concatenate([labels[:, None].astype(np.uint8), tiles.reshape(200, -1)], 1)
-    records[:TEST].tofile(folder / "test_batch.bin")
-    for i, part in enumerate(np.array_split(records[TEST : TEST + TRAIN], 5), 1):
+    records[:test].tofile(folder / "test_batch.bin")
+    for i, part in enumerate(np.array_split(records[test : test + train], 5), 1):
         part.tofile(folder / f"data_batch_{i}.bin")
     return folder
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_cifar(tmp_path_factory.mktemp("cifar"), TRAIN, TEST)
 
 
 NETWORK = "shufflenet_v2_x0_5"

@@ -211,9 +211,9 @@ def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
     if len(here) != classes:
         raise NotCifarError(f"{folder}: expected the {classes} class folders of CIFAR-{classes}, got {len(here)}")
     root = parts[0 if part[1] else 1]
-    paths = [(path, label) for label, name in enumerate(here) for path in _folders.pictures(root / name)]
-    images = _stacked(len(paths), ((_folders.shown(path), open_picture(path)) for path, _ in paths))
-    return _checked(folder, images, [label for _, label in paths], here)
+    paths, labels, _ = _folders.image_folder(root)
+    images = _stacked(len(paths), ((_folders.shown(path), open_picture(path)) for path in paths))
+    return _checked(folder, images, labels, here)
 
 
 def _encoded(folder: Path, records: Records, classes: int) -> Cifar:

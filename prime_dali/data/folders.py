@@ -1,15 +1,24 @@
 """Find image files in folders, in the same way for every command.
 
 Hidden files and folders, whose names begin with a dot (``.ipynb_checkpoints``, ``._photo.jpg``), are neither images
-nor classes. Symbolic links to folders are followed; a link to a parent folder is an error.
+nor classes. Other files whose names do not end as images do are left out, and a warning is logged with their number.
+Symbolic links to folders are followed; a link to a parent folder is an error.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from .._progress import plural
+
+_KINDS = 5  # of files that are left out, in a message
+
+_log = logging.getLogger(__name__)
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 """Suffixes of images, in lower case: those of ``torchvision.datasets.ImageFolder``."""
@@ -36,13 +45,55 @@ def pictures(folder: str | os.PathLike[str]) -> list[str]:
     return [path for _, inside in walk(folder) for path in inside]
 
 
+def pictures_by_class(folder: str | os.PathLike[str], names: Iterable[str]) -> list[list[str]]:
+    """:func:`pictures` of the folders with these names in a folder, of which each has some; errors as there.
+
+    Raises:
+        ValueError: One has no images.
+    """
+    found, others = [], Counter[str]()
+    for name in names:
+        place, own = os.path.join(folder, name), Counter[str]()
+        inside = [path for _, paths in _sorted(place, own) for path in paths]
+        if not inside:
+            raise ValueError(
+                f"folder: expected images ({', '.join(SUFFIXES)}) of each class, got {_kinds(own)} in {shown(place)}"
+            )
+        found.append(inside)
+        others += own
+    _tell_left_out(folder, others)
+    return found
+
+
 def walk(folder: str | os.PathLike[str]) -> list[tuple[str, list[str]]]:
     """The folder and its subfolders, sorted by path, each with the paths of its images; see :func:`pictures`."""
-    return sorted((path, sorted(inside)) for path, inside in _walk(os.fspath(folder), {}))
+    others = Counter[str]()
+    found = _sorted(os.fspath(folder), others)
+    _tell_left_out(folder, others)
+    return found
 
 
-def _walk(folder: str, above: dict[tuple[int, int], str]) -> Iterator[tuple[str, list[str]]]:
-    """Each folder with its images; ``above`` has its parent folders, by device and inode."""
+def _tell_left_out(folder: str | os.PathLike[str], others: Counter[str]) -> None:
+    if others:
+        count = plural(others.total(), "file")
+        _log.warning("%s: left out %s: %s; images end in %s", shown(folder), count, _kinds(others), ", ".join(SUFFIXES))
+
+
+def _kinds(others: Counter[str]) -> str:
+    """How many files there are of each ending, the most frequent ones first."""
+    kinds = sorted(others.items(), key=lambda kind: (-kind[1], kind[0]))
+    known = [f"{count:,} {ending or 'without an ending'}" for ending, count in kinds[:_KINDS]]
+    more = sum(count for _, count in kinds[_KINDS:])
+    return ", ".join([*known, *([f"{more:,} others"] if more else [])]) or "none"
+
+
+def _sorted(folder: str, others: Counter[str]) -> list[tuple[str, list[str]]]:
+    return sorted((path, sorted(inside)) for path, inside in _walk(folder, {}, others))
+
+
+def _walk(folder: str, above: dict[tuple[int, int], str], others: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each folder with its images; ``above`` has its parent folders, by device and inode. Other files are counted in
+    ``others`` by their endings."""
     status = os.stat(folder)
     here = status.st_dev, status.st_ino
     if here in above:
@@ -55,9 +106,11 @@ def _walk(folder: str, above: dict[tuple[int, int], str]) -> Iterator[tuple[str,
             if entry.name.startswith("."):
                 continue
             if _is_folder(entry):
-                yield from _walk(entry.path, {**above, here: folder})
+                yield from _walk(entry.path, {**above, here: folder}, others)
             elif entry.name.lower().endswith(SUFFIXES):
                 inside.append(entry.path)
+            else:
+                others[shown(os.path.splitext(entry.name)[1].lower())] += 1
     yield folder, inside
 
 
@@ -127,12 +180,7 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], 
     check_no_parts(root, names)
     files: list[str] = []
     labels: list[int] = []
-    for label, name in enumerate(names):
-        inside = pictures(os.path.join(root, name))
-        if not inside:
-            suffixes = ", ".join(SUFFIXES)
-            where = shown(os.path.join(root, name))
-            raise ValueError(f"folder: expected images ({suffixes}) of each class, got none in {where}")
+    for label, inside in enumerate(pictures_by_class(root, names)):
         files += inside
         labels += [label] * len(inside)
     return files, labels, names

@@ -324,7 +324,7 @@ def _imagenet_photo(number: int) -> tuple[int, str]:
 
 
 def _read_photo(settings: Settings, photos: Photographs, number: int) -> NDArray[np.uint8]:
-    """A photograph before it is corrupted; PhotoError if it cannot be used, or the longest of its names not be had."""
+    """A photograph before it is corrupted; PhotoError if it cannot be used, or a file of it cannot be named."""
     name = photos.records.name(number)
     longest = max(_paths(settings, photos, number).values(), key=lambda path: len(os.fsencode(path)))
     jobs.check_name(settings.destination, longest, name)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from .. import _arguments, _command, _devices, _progress
+from .. import _devices, _progress
 from .._progress import plural
 from ..data import cifar, partition
 from ..models import networks
@@ -34,7 +34,7 @@ from . import (
     stability,
 )
 from . import classes as class_names
-from .names import CIFAR_SETS, HEADINGS, IMAGENET_SETS
+from .names import CIFAR_SETS, IMAGENET_SETS
 from .scores import Count, Counts
 
 Sets = Mapping[str, report.Set]
@@ -156,65 +156,15 @@ def _measured(
     return count(classifier.network, images, statistics, device, batch, adapt, label)
 
 
-def parser() -> _command.Parser:
-    """The options of ``prime-dali evaluate``."""
-    parser = _command.Parser(
-        prog="prime-dali evaluate",
-        description="Accuracy, corruption accuracy, mCE, calibration error and flip rates of a classifier. Networks of "
-        "32 x 32 images are evaluated on CIFAR, others on ImageNet. Several machines each evaluate a part of the sets "
-        "with --shard; --join makes the tables.",
-    )
-    add = parser.add_argument
-    add("checkpoint", help="checkpoint of prime-dali train; any state dict (with --network and --num-classes), such as "
-        "the files published with PRIME; torchvision:NAME:WEIGHTS; or timm:NAME")  # fmt: skip
-    network = parser.add_argument_group("network of a plain state dict")
-    network.add_argument("--network", metavar="NAME", help="name of a torchvision network, or timm:NAME")
-    network.add_argument("--num-classes", type=int, metavar="N")
-    network.add_argument("--stem", choices=networks.STEMS, help="stem of a ResNet; default: that of the weights")
-    network.add_argument("--classes", type=Path, metavar="PATH", help="names of the classes, in the order of the "
-        "logits: a file with a name a line, or a folder whose subfolders, sorted, are they; default: those of ImageNet "
-        "for 1,000 and 100 classes, else the folders in --clean if there are as many")  # fmt: skip
-    network.add_argument("--size", type=int, help="side of the images in pixels; default: 32 with stem cifar, else 224")
-    add("--raw", action="store_true", help="of a checkpoint with averaged weights (EMA; of prime-dali train, timm or "
-        "torchvision's references), use those of the last step; default: the averages")  # fmt: skip
-    network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
-    network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
-    sets = parser.add_argument_group("sets, each a folder")
-    sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val: class folders or shards")
-    for name in (*CIFAR_SETS, *IMAGENET_SETS):
-        sets.add_argument(f"--{name}", type=Path, metavar="DIR", help=HEADINGS[name])
-    sets.add_argument("--label", metavar="NAME", help="column, feature, or field of the labels in sets that are "
-                      "shards; default: the usual names")  # fmt: skip
-    sets.add_argument("--subset", action="store_true", help="skip classes that the network does not have")
-    sets.add_argument("--partial", action="store_true", help="if severities or classes are missing, take "
-                      "means over the rest")  # fmt: skip
-    add("--normalize", choices=scores.NORMALISATIONS, help="reference errors of the mCE; default: standard with "
-        "--reference, alexnet for ImageNet, else none")  # fmt: skip
-    add("--normalise", action=_command.Renamed, const="--normalize", help=argparse.SUPPRESS)
-    add("--reference", type=Path, metavar="JSON", help="results.json of a network with standard training")
-    add("--bn-adapt", nargs="+", metavar="N", help="adapt batch norm to images of each set: single, partial, full, or "
-        "N n")  # fmt: skip
-    add("--seed", type=int, default=0, help="seed of the draw of these images; default: 0")
-    add("--batch", type=int, default=500, help="images per forward pass; default: 500")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if one is available")
-    add("--workers", type=_command.workers, default="0", help="processes that decode images; 0: one per core")
-    add("--loader", choices=image_sets.LOADERS, default="pillow", help="image decoder: pillow, as for published "
-        "numbers, or dali, on the GPU, with slightly different pixels; default: pillow")  # fmt: skip
-    add("--out", type=Path, metavar="DIR", help="folder for results.json, results.csv, results.md and plots; for "
-        "the counts of shards")  # fmt: skip
-    partition.add_options(parser)
-    return parser
+def main(options: argparse.Namespace) -> None:
+    """Evaluate as the options of :func:`.command.parser` say, print the tables and write them.
 
+    Args:
+        options: With ``folders``, those of the sets by name, such as ``"clean"``.
 
-def main(argv: list[str]) -> None:
-    """Evaluate as ``argv`` says, print the tables and write them."""
-    known = parser()
-    options = known.parse_args(argv)
-    if not _folders(options):
-        known.error("expected one or more sets, such as --clean DIR, got none")
-    if (options.shard or options.join) and options.out is None:
-        known.error("--out: expected with --shard and --join, one folder for all shards, got none")
-    _arguments.integer("batch", options.batch, 1, 2**20)
+    Raises:
+        TypeError, ValueError, OSError, RuntimeError, ImportError: An option is invalid, or what it names is.
+    """
     adapt = adaptation.parse(options.bn_adapt, options.seed) if options.bn_adapt else None
     device = _devices.torch_device(options.device)
     classifier = networks.load(
@@ -232,7 +182,7 @@ def main(argv: list[str]) -> None:
         "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
         "hardware": _devices.hardware(device), "loader": options.loader, "subset": options.subset,
         "label": options.label, "partial": options.partial,
-        "folders": {name: str(folder) for name, folder in _folders(options).items()},
+        "folders": {name: str(folder) for name, folder in options.folders.items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
     }  # fmt: skip
     sharded = options.shard or options.join
@@ -270,7 +220,7 @@ def _about(
     names = "" if source is None else f", named by {source}: {', '.join((classifier.classes or ())[:3])}"
     names += ", ..." if source is not None and classifier.num_classes > 3 else ""
     parameters = sum(parameter.numel() for parameter in classifier.network.parameters())
-    sets = ", ".join(f"{name} ({folder})" for name, folder in _folders(options).items())
+    sets = ", ".join(f"{name} ({folder})" for name, folder in options.folders.items())
     return _progress.facts({
         "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes{names}",
         "network": f"{classifier.name} from {classifier.source}, {plural(parameters, 'parameter')}",
@@ -279,14 +229,9 @@ def _about(
     })  # fmt: skip
 
 
-def _folders(options: argparse.Namespace) -> dict[str, Path]:
-    found = {name: getattr(options, name.replace("-", "_")) for name in ("clean", *CIFAR_SETS, *IMAGENET_SETS)}
-    return {name: folder for name, folder in found.items() if folder is not None}
-
-
 def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple[Sets, str | None]:
     """What the options name, and the data set that the classifier is for, as the paper's tables call it."""
-    folders = _folders(options)
+    folders = options.folders
     small = classifier.size == cifar.SIDE
     for name in folders:
         if name in (IMAGENET_SETS if small else CIFAR_SETS):
@@ -367,7 +312,7 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
     def check_complete(name: str, lacking: Sequence[str]) -> None:
         if lacking and not options.partial:
             raise ValueError(
-                f"{_folders(options)[name]}: expected all of {name} for a mean, missing: {'; '.join(lacking)}; "
+                f"{options.folders[name]}: expected all of {name} for a mean, missing: {'; '.join(lacking)}; "
                 "--partial takes the mean over the rest"
             )
 

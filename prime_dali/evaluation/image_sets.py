@@ -16,8 +16,8 @@ from torchvision.transforms import v2
 from .. import _arguments
 from ..data.pictures import PhotoError, decoded, dimensions, unusable
 from ..data.records import Records
+from .names import LOADERS
 
-LOADERS = ("pillow", "dali")
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 

@@ -59,3 +59,6 @@ HEADINGS = {
     "imagenet-v2-top": "ImageNetV2 (top images)", "stylized": "Stylized ImageNet", "imagenet-p": "ImageNet-P",
 }  # fmt: skip
 """What tables and help call each set."""
+
+LOADERS = ("pillow", "dali")
+"""Decoders of image files."""

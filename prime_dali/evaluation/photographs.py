@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import jobs
-from ..data.folders import check_no_parts, classes, find, shown
+from ..data.folders import check_no_parts, classes, shown
 from ..data.formats import has_shards, open_records
 from ..data.pictures import PhotoError, naming_errors, open_picture
 from ..data.records import Records
@@ -54,9 +54,9 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
         label: Where shards have the label; None: the usual names.
 
     Raises:
-        FileNotFoundError: There is neither, or a class folder without photographs.
-        ValueError: Two photographs have the same target; a shard is damaged, or lacks images or labels; ``label`` is
-            given for class folders.
+        FileNotFoundError: There is neither.
+        ValueError: A class folder has no photographs; two photographs have the same target; a shard is damaged, or
+            lacks images or labels; ``label`` is given for class folders.
     """
     if label is not None or has_shards(source):
         records = open_records(source, label=label)
@@ -66,13 +66,11 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
                 raise ShardError(f"{source}: expected names of classes that can name folders, got {shown(name)!r}")
         places = enumerate(records.labels.tolist())
         return Photographs(records, tuple(Path(folders[place], f"{number:08d}.JPEG") for number, place in places))
-    folders = tuple(classes(source)) if source.is_dir() else ()
-    if not folders:
+    if not source.is_dir() or not classes(source):
         raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, or shards, found none")
-    check_no_parts(source, folders)
-    pairs = [(file, place) for place, name in enumerate(folders) for file in find([source / name])]
-    records = Records([str(file) for file, _ in pairs], np.array([place for _, place in pairs], np.int64), folders)
-    names = tuple(file.relative_to(source) for file, _ in pairs)
+    check_no_parts(source, classes(source))
+    records = open_records(source)
+    names = tuple(Path(file).relative_to(source) for file in records.files)
     jobs.check_distinct(source, names, _target)
     return Photographs(records, names)
 

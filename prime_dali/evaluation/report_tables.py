@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import _plots, _tables
 from .._progress import plural
-from . import adaptation, reported
+from . import reported
 from .names import HEADINGS, SEVERITIES
 from .reported import PERTURBATION_SCORES, SOURCE_OF_PERTURBATION_SCORES
 
@@ -88,6 +88,8 @@ def _reported_facts(dataset: str | None) -> Iterator[str]:
 
 def summary(results: Mapping[str, Any]) -> str:
     """The first table: a number or two of each set, and what the paper has of the same data set."""
+    from . import adaptation  # here, because it takes seconds: for torch
+
     dataset, adapted = results["dataset"], results["settings"]["bn_adapt"]
     columns = [column for name, content in results["sets"].items() for column in _columns(name, content)]
     keys = [key for key, _, _ in columns]

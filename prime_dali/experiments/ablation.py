@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,11 +60,6 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
     return runs
 
 
-def notes(rows: Sequence[Row]) -> list[str]:
-    """Nothing except the numbers of single runs."""
-    return []
-
-
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Plot what was measured: clean accuracy, corruption accuracy, and that of each group of corruptions, by run."""
     own = [row for row in rows if row.measured and row.scores]
@@ -96,17 +90,13 @@ def _title(row: Row) -> str:
 
 
 ANALYSIS = grids.Analysis(
-    "ablation",
-    {"runs": "a list of settings, each with a name", "vary": "lists of values by setting: a run for each combination"},
-    {"jsd": False}, build, notes, draw,
-)  # fmt: skip
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    grids.add_arguments(parser, ANALYSIS)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Run the grid; errors as :func:`grids.run`."""
-    grids.run(ANALYSIS, options)
+    name="ablation",
+    own={
+        "runs": "a list of settings, each with a name",
+        "vary": "lists of values by setting: a run for each combination",
+    },
+    base={"jsd": False},
+    build=build,
+    draw=draw,
+)
+add_arguments, run = grids.command(ANALYSIS)

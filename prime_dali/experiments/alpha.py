@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,15 +102,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 ANALYSIS = grids.Analysis(
-    "alpha", {"alpha": "a list, or from, to and points (log-spaced)"}, {"jsd": False, "epochs": 30}, build, notes, draw
+    name="alpha",
+    own={"alpha": "a list, or from, to and points (log-spaced)"},
+    base={"jsd": False, "epochs": 30},
+    build=build,
+    draw=draw,
+    notes=notes,
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    grids.add_arguments(parser, ANALYSIS)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Run the grid; errors as :func:`grids.run`."""
-    grids.run(ANALYSIS, options)
+add_arguments, run = grids.command(ANALYSIS)

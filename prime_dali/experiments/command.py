@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from .. import _command
+from . import arguments
 
-# Each module has add_arguments(parser) and run(options); imported when its experiment is called.
+# Each module has run(options), and add_arguments(parser) unless that is in .arguments; imported when it is called.
 _EXPERIMENTS = {
     "similarity": ("similarity", "feature distance between augmented and corrupted images"),
     "embedding": ("embedding", "plot augmented images in a network's feature space"),
@@ -26,14 +28,17 @@ def parser(name: str) -> _command.Parser:
     """The options of an experiment."""
     module, summary = _EXPERIMENTS[name]
     out = _command.Parser(prog=f"prime-dali analyze {name}", description=f"{summary[0].upper()}{summary[1:]}.")
-    chosen = importlib.import_module(f"{__package__}.{module}")
-    chosen.add_arguments(out)
-    out.set_defaults(run=chosen.run)
+    apart = {"similarity": arguments.similarity, "embedding": arguments.embedding, "cost": arguments.cost}
+    (apart.get(name) or _imported(module).add_arguments)(out)
     return out
+
+
+def _imported(module: str) -> Any:
+    return importlib.import_module(f"{__package__}.{module}")
 
 
 def main(argv: list[str]) -> None:
     """Parse ``argv`` and run the experiment; errors as its module's ``run``."""
     name, rest = _command.choose("prime-dali analyze", "The paper's experiments.", _EXPERIMENTS, argv)
     options = parser(name).parse_args(rest)
-    options.run(options)
+    _imported(_EXPERIMENTS[name][0]).run(options)

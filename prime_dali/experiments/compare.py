@@ -93,6 +93,14 @@ QUESTIONS: dict[str, Question] = {
             "arcsine-official": _OFFICIAL,
         },
     ),
+    "color-cutoff": _fixed(
+        "color maps with cutoff frequencies up to the preset's, 10 for CIFAR, and to 100, as in the authors' code",
+        {
+            "preset": _PAPER, "cutoff-100": {"color_cut_max": 100, **_PAPER},
+            "preset-official": _OFFICIAL, "cutoff-100-official": {"color_cut_max": 100, **_OFFICIAL},
+        },
+        preset=_ALONE,
+    ),
     "mixing": _fixed(
         "the paper's mixing against that of the authors' code, without and with the Jensen-Shannon loss",
         {
@@ -159,7 +167,9 @@ def analysis(name: str) -> grids.Analysis:
     def tables(rows: Sequence[Row]) -> list[str]:
         return differences(rows, question.base)
 
-    return grids.Analysis(name, {}, {"jsd": False}, build, notes, question.draw, tables, SEEDS)
+    return grids.Analysis(
+        name, own={}, base={"jsd": False}, build=build, draw=question.draw, notes=notes, tables=tables, seeds=SEEDS
+    )
 
 
 def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -> list[str]:
@@ -168,35 +178,38 @@ def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -
     Args:
         base: The name of the run that each differs from; None: the first one.
     """
-    measured = {row.run: row for row in rows if row.measured}
+    measured = {row.run: _by_seed(row) for row in rows if row.measured}
     first = next(iter(measured))
-    bases = {name: base(name) if base else first for name in measured}
-    known = {name: _by_seed(measured[name]) for name in bases.values()}
-    some = [numbers for seeds in known.values() for numbers in seeds.values()]
-    names = [name for name in ("clean", "corrupted", BAR, ECE) if any(name in numbers for numbers in some)]
-    others = [row for row in measured.values() if bases[row.run] != row.run]
-    cells = []
-    for row in others:
-        own, against = _by_seed(row), known[bases[row.run]]
-        label = f"{row.run} from {bases[row.run]}" if base else row.run
-        pairs = [(own[seed], against[seed]) for seed in sorted(own.keys() & against.keys())]
-        columns = [name for name in names if all(name in numbers for pair in pairs for numbers in pair)]
-        if pairs:
-            found = [{name: numbers[name] - theirs[name] for name in columns} for numbers, theirs in pairs]
-            mean, spread = mean_and_spread(found)
-            signed = [
-                f"{'+' if mean[n] > 0 else ''}{cell(mean[n], 2, spread.get(n))}" if n in mean else "-" for n in names
-            ]
-            cells.append([label, *signed, str(len(pairs))])
-        else:
-            cells.append([label, *["-"] * len(names), "0"])
-    if not some or not others:
+    bases = {run: base(run) if base else first for run in measured}
+    others = [run for run in measured if bases[run] != run]
+    against = [scores for run in bases.values() for scores in measured[run].values()]
+    if not against or not others:
         return []
+    columns = [name for name in ("clean", "corrupted", BAR, ECE) if any(name in scores for scores in against)]
+    cells = [
+        [f"{run} from {bases[run]}" if base else run, *_difference(measured[run], measured[bases[run]], columns)]
+        for run in others
+    ]
     title = f"## Difference{'' if base else f' from {first}'}, percentage points, over runs of the same seed"
-    return [title, "", _tables.markdown(["run", *names, "seeds"], cells), ""]
+    return [title, "", _tables.markdown(["run", *columns, "seeds"], cells), ""]
 
 
-def _by_seed(row: Row) -> dict[int, dict[str, float]]:
+def _difference(own: _BySeed, against: _BySeed, columns: Sequence[str]) -> list[str]:
+    """Mean differences over the seeds of both, with their standard deviations, by column; and the number of seeds."""
+    pairs = [(own[seed], against[seed]) for seed in sorted(own.keys() & against.keys())]
+    if not pairs:
+        return [*["-"] * len(columns), "0"]
+    known = [name for name in columns if all(name in scores for pair in pairs for scores in pair)]
+    mean, spread = mean_and_spread([{name: ours[name] - theirs[name] for name in known} for ours, theirs in pairs])
+    signed = {name: f"{'+' if mean[name] > 0 else ''}{cell(mean[name], 2, spread.get(name))}" for name in known}
+    return [*(signed.get(name, "-") for name in columns), str(len(pairs))]
+
+
+_BySeed = dict[int, dict[str, float]]
+"""Scores of the runs of a row."""
+
+
+def _by_seed(row: Row) -> _BySeed:
     return {content["settings"]["seed"]: scores(content["results"]) for content in row.finished}
 
 

@@ -26,20 +26,16 @@ from ..training.config import TrainConfig
 from ..training.ranks import Ranks
 from ..training.trainer import Trainer
 from . import grid_file, official
+from .arguments import COST, OFFICIAL
 
 # Training time on ImageNet-100 over standard training (section "Sample complexity": PRIME 1.27 times standard training
 # and 1.06 times AugMix).
 REPORTED = {"augmix": 1.20, "prime": 1.27}
 
+# The authors' code can replace AugMix in a run: both take batches of uint8 images on the device.
 METHODS: dict[str, dict[str, Any]] = {
-    "standard": {"method": "standard", "jsd": False},
-    "augmix": {"method": "augmix", "jsd": False},
-    "prime": {"method": "prime", "jsd": False},
-    "augmix+jsd": {"method": "augmix", "jsd": True},
-    "prime+jsd": {"method": "prime", "jsd": True},
-    # The authors' code can replace AugMix in a run: both take batches of uint8 images on the device.
-    "official": {"method": "augmix", "jsd": False},
-    "official+jsd": {"method": "augmix", "jsd": True},
+    name: {"method": name.removesuffix("+jsd").replace("official", "augmix"), "jsd": name.endswith("+jsd")}
+    for name in COST
 }
 _TITLES = {
     "standard": "standard training", "augmix": "AugMix", "prime": "PRIME", "augmix+jsd": "AugMix, JSD loss",
@@ -50,7 +46,7 @@ _NOTES = {
     "augmix": "this package's AugMix, in batches on the device; the published one works image by image on the CPU",
     "prime": "this package's PRIME",
     "+jsd": "three views of each image through the network, the Jensen-Shannon loss",
-    "official": f"{official.URL} and its configuration, in place of PRIME",
+    "official": f"{OFFICIAL} and its configuration, in place of PRIME",
 }
 
 
@@ -86,25 +82,6 @@ class Cost:
         }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    add = parser.add_argument
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for the table and the plot")
-    grid_file.add_options(parser)
-    add("--methods", nargs="+", choices=METHODS, metavar="METHOD", help=f"of {', '.join(METHODS)}; default: all, but "
-        "official only with --official")  # fmt: skip
-    add("--official", type=Path, metavar="DIR", help=f"a clone of {official.URL}")
-    add("--rounds", type=int, default=3, metavar="N", help="rounds over all methods; default: 3")
-    add(
-        "--steps",
-        type=int,
-        default=0,
-        metavar="N",
-        help="steps per round, from which the time of an epoch is computed; default: an epoch",
-    )
-    add("--warmup", type=int, default=30, metavar="N", help="warm-up steps of each method, not timed; default: 30")
-
-
 def run(options: argparse.Namespace) -> None:
     """Measure, print and write.
 
@@ -117,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
     _arguments.integer("warmup", options.warmup, 1, 10**6)
     methods = options.methods or [m for m in METHODS if options.official or not m.startswith("official")]
     if options.official is None and any(method.startswith("official") for method in methods):
-        raise ValueError(f"official: expected --official DIR, a clone of {official.URL}, got none")
+        raise ValueError(f"official: expected --official DIR, a clone of {OFFICIAL}, got none")
     base = grid_file.given(options)
     # Enough epochs that the schedule does not end; the learning rate does not affect the time.
     configs = {

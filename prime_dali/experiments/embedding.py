@@ -32,26 +32,9 @@ from .._progress import facts, over, plural
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
+from .arguments import CORRUPTED, EMBEDDING
 
-CORRUPTED = "corrupted"
-METHODS = {"augmix": "AugMix", "prime": "PRIME", CORRUPTED: "Common corruptions"} | samples.AUGMENTATIONS
-_DEFAULT = ("augmix", "prime", CORRUPTED)
 _CLASSES = 3
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``prime-dali analyze embedding``."""
-    add = parser.add_argument
-    add("photos", type=Path, nargs="*", metavar="PHOTOS", help="photographs to show, at most ten; or a folder "
-        "CLASS/PHOTO, from which three classes and a photograph of each are drawn")  # fmt: skip
-    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, instead of PHOTOS: "
-        "three classes of its training part and an image of each are drawn")  # fmt: skip
-    add("--samples", type=int, default=100, metavar="K", help="samples per image and method; default: 100")
-    add("--methods", nargs="+", default=list(_DEFAULT), metavar="NAME", help=f"of {' '.join(METHODS)}; default: "
-        f"{' '.join(_DEFAULT)}")  # fmt: skip
-    samples.add_options(parser)
-    features.add_options(parser)
-    add("--out", type=Path, required=True, metavar="DIR", help="for embedding.json, .csv and .png")
 
 
 @dataclass(frozen=True)
@@ -98,42 +81,23 @@ def run(options: argparse.Namespace) -> None:
         TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
             message names it.
     """
-    names = samples.checked(options, ("samples", "batch"), METHODS)
+    names = samples.checked(options, ("samples", "batch"), EMBEDDING)
     images, numbers = _images(options)
     corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed)
     network = features.load(options, SIDES[images.kind])
     options.out.mkdir(parents=True, exist_ok=True)
     seen = [{"image": shown(images.name(number)), "class": shown(images.label(number))} for number in numbers]
-    print(
-        facts({
-            "data": " ".join(map(str, options.cifar or options.photos)),
-            "images": f"{', '.join(image['image'] for image in seen)}; {plural(options.samples, 'sample')} of each by "
-            f"{', '.join(names)}",
-            "network": f"{network.classifier.name}, {network.layer}",
-            "device": f"{_devices.name(network.device)}, {plural(options.workers, 'worker')}", "out": options.out,
-        }), file=sys.stderr, flush=True,
-    )  # fmt: skip
+    print(_about(options, network, seen, names), file=sys.stderr, flush=True)
 
     clean = [torch.tensor(images.read(number)).permute(2, 0, 1).to(network.device) for number in numbers]
-    originals = network.batched(torch.stack(clean), options.batch).double().cpu().numpy()
-    vectors = {
-        name: [
-            vectors.double().cpu().numpy()
-            for vectors in (
-                _corrupted(network, corrupted, numbers, options)
-                if name == CORRUPTED
-                else _augmented(network, name, images.kind, clean, numbers, options)
-            )
-        ]
-        for name in over(names, "embedding", "method")
-    }
-    content = {}
-    for name, groups in vectors.items():
-        projection = principal(np.concatenate(groups))
-        content[name] = {
-            "shares": projection.shares, "total_variance": projection.total_variance,
-            "clean": projection(originals).tolist(), "samples": [projection(group).tolist() for group in groups],
-        }  # fmt: skip
+    originals = network.batched(torch.stack(clean), options.batch)
+    vectors = {}
+    for name in over(names, "embedding", "method"):
+        if name == CORRUPTED:
+            vectors[name] = _corrupted(network, corrupted, numbers, options)
+        else:
+            vectors[name] = _augmented(network, name, images.kind, clean, numbers, options)
+    content = {name: _projected(originals, groups) for name, groups in vectors.items()}
     results = {
         "format": "prime-dali-embedding", "version": 1, **features.environment(network.device),
         "images": seen, "seed": options.seed, "samples": options.samples, "corruptions": list(corrupted.names),
@@ -142,7 +106,30 @@ def run(options: argparse.Namespace) -> None:
     for path in write(results, options.out):
         print(f"wrote {path}")
     for name, found in content.items():
-        print(f"{METHODS[name]}: total variance {found['total_variance']:.4g}, shares {_percent(found['shares'])}")
+        print(f"{EMBEDDING[name]}: total variance {found['total_variance']:.4g}, shares {_percent(found['shares'])}")
+
+
+def _about(
+    options: argparse.Namespace, network: features.Features, seen: Sequence[Mapping[str, str]], names: Sequence[str]
+) -> str:
+    """What is made, for its user."""
+    return facts({
+        "data": " ".join(map(str, options.cifar or options.photos)),
+        "images": f"{', '.join(image['image'] for image in seen)}; {plural(options.samples, 'sample')} of each by "
+        f"{', '.join(names)}",
+        "network": f"{network.classifier.name}, {network.layer}",
+        "device": f"{_devices.name(network.device)}, {plural(options.workers, 'worker')}", "out": options.out,
+    })  # fmt: skip
+
+
+def _projected(originals: torch.Tensor, groups: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """A method's entry of the results: features of the images, ``[images, D]``, and of samples of each, ``[n, D]``."""
+    clean, *own = (vectors.double().cpu().numpy() for vectors in (originals, *groups))
+    projection = principal(np.concatenate(own))
+    return {
+        "shares": projection.shares, "total_variance": projection.total_variance,
+        "clean": projection(clean).tolist(), "samples": [projection(group).tolist() for group in own],
+    }  # fmt: skip
 
 
 def _images(options: argparse.Namespace) -> tuple[samples.Images, list[int]]:
@@ -222,7 +209,7 @@ def _draw(results: Mapping[str, Any], path: Path) -> None:
                 color = _plots.COLORS[number % len(_plots.COLORS)]
                 axes.scatter(*np.transpose(points), s=9, alpha=0.6, color=color)
                 axes.scatter(*clean, s=130, marker="*", color=color, edgecolor="black", zorder=3)
-            axes.set_title(f"{METHODS[name]}\ntotal variance {content['total_variance']:.3g}")
+            axes.set_title(f"{EMBEDDING[name]}\ntotal variance {content['total_variance']:.3g}")
             axes.set_xlabel(f"component 1 ({100 * content['shares'][0]:.0f} % of the variance)")
             axes.set_ylabel(f"component 2 ({100 * content['shares'][1]:.0f} %)")
             axes.set_aspect("equal", adjustable="box")

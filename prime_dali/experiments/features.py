@@ -17,22 +17,6 @@ from ..evaluation import report
 from ..models import networks
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that :func:`load` reads."""
-    group = parser.add_argument_group("network")
-    add = group.add_argument
-    add("--backbone", required=True, metavar="WEIGHTS", help="a checkpoint of prime-dali train; any state dict "
-        "(with --network and --num-classes); torchvision:NAME:WEIGHTS; timm:NAME")  # fmt: skip
-    add("--layer", metavar="NAME", help="the module whose output is the features, such as layer4.1; default: the input "
-        "of the final classifier layer")  # fmt: skip
-    add("--network", metavar="NAME", help="network of a plain state dict: a torchvision name, or timm:NAME")
-    add("--num-classes", type=int, metavar="N", help="of a plain state dict")
-    add("--stem", choices=networks.STEMS, help="stem of a ResNet; default: that of the weights")
-    add("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
-    add("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization (0 0 0 and 1 1 1: none)")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if one is available")
-
-
 class Features:
     """A network up to one of its layers, in evaluation mode and float32 (no bfloat16, no TF32).
 

@@ -179,7 +179,7 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
             corruptions; two runs of a name.
         FileNotFoundError: A folder that one of the ``chosen`` runs needs.
     """
-    from ..evaluation import evaluate
+    from ..evaluation import command
 
     for run in grid.runs:
         grid.config(run)
@@ -196,7 +196,7 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
             )
         if names.count(name) > 1:
             raise ValueError(f"runs: expected each name once, got {name!r} {names.count(name)} times")
-    parser = evaluate.parser()
+    parser = command.parser()
     for run in grid.runs:
         try:
             parser.check_args(grid.evaluation(run))  # now rather than after the training

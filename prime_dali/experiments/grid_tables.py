@@ -115,8 +115,13 @@ def _numbers(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not all(ECE in numbers for numbers in every):  # some are of a version that did not measure it
         every = [{key: number for key, number in numbers.items() if key != ECE} for numbers in every]
     means, spread = mean_and_spread(every)
-    minutes = statistics.fmean(content["seconds"] for content in done) / 60
+    minutes = statistics.fmean(content["seconds"] for content in _timed(done)) / 60
     return {"scores": means, "spread": spread, "runs": len(done), "minutes": minutes, "finished": done}
+
+
+def _timed(done: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The finished runs whose minutes count: those that had a device to themselves, or all if none had."""
+    return [content for content in done if content.get("jobs", 1) == 1] or done
 
 
 def mean_and_spread(every: Sequence[Mapping[Any, float]]) -> tuple[dict[Any, float], dict[Any, float]]:
@@ -184,9 +189,11 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
 
 
 def beside(table: Sequence[Row]) -> str:
-    """Whether the minutes of a table are of shared devices, in words after a comma; empty: they are not."""
-    shared = max((content.get("jobs", 1) for row in table for content in row.finished), default=1)
-    return f", while up to {shared} runs shared the device" if shared > 1 else ""
+    """Whose minutes those of a table are, where devices were shared, in words after a comma; empty: none was shared."""
+    timed = [content.get("jobs", 1) for row in table for content in _timed(row.finished)]
+    if max(timed, default=1) > 1:
+        return f", while up to {max(timed)} runs shared the device"
+    return ", of runs alone on a device" if len(timed) < sum(len(row.finished) for row in table) else ""
 
 
 def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:

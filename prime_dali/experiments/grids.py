@@ -8,7 +8,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ import yaml
 
 from .. import _arguments, _command, _devices
 from .._files import replacing
-from ..training import checkpoint
 from ..training.config import differences
 from . import grid_file, grid_finished, grid_tables
 from .children import Children, say
@@ -45,10 +44,10 @@ class Analysis:
     """Settings of the paper's experiment that differ from the recipe's."""
     build: Callable[[Mapping[str, Any], Mapping[str, Any]], Sequence[Run]]
     """The runs, from the base settings and the content of the grid file."""
-    notes: Callable[[Sequence[grid_tables.Row]], list[str]]
-    """The paper's statements besides numbers of single runs, and their measured counterparts."""
     draw: Callable[[Sequence[grid_tables.Row], Path], None]
     """Plots the rows."""
+    notes: Callable[[Sequence[grid_tables.Row]], list[str]] = lambda rows: []
+    """The paper's statements besides numbers of single runs, and their measured counterparts."""
     tables: Callable[[Sequence[grid_tables.Row]], list[str]] = lambda rows: []
     """More tables, in Markdown."""
     seeds: Sequence[int] = ()
@@ -81,6 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     what.add_argument(
         "--collect", action="store_true", help="make the table and the plot of the finished runs, and exit"
     )
+
+
+def command(
+    analysis: Analysis,
+) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None]]:
+    """``add_arguments`` and ``run`` of an analysis that has no options of its own."""
+    return partial(add_arguments, analysis=analysis), partial(run, analysis)
 
 
 def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any] | None = None) -> None:
@@ -155,6 +161,8 @@ def choose(grid: Grid, only: Sequence[str] | None, task: int | None) -> list[Run
 
 def state(grid: Grid, one: Run) -> str:
     """``"finished"`` with these very settings and this evaluation; else ``"stopped"`` or ``"not started"``."""
+    from ..training import checkpoint  # here, because it takes seconds: for torch
+
     folder = grid.out / one.name
     content = grid_finished.read(folder)
     if content is None:
@@ -203,7 +211,10 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
             places.put(gpu)
 
     with Children() as running, ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(work, number, one, running) for number, one in enumerate(chosen, 1)]:
+        submitted = [pool.submit(work, number, one, running) for number, one in enumerate(chosen, 1)]
+        while wait(submitted, timeout=1).not_done:  # a signal just before a wait does not end it
+            pass
+        for done in submitted:
             done.result()
     if failed:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
@@ -213,6 +224,8 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
 
 def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None:
     """Train and evaluate a run by ``call``, while up to ``jobs`` share its device."""
+    from ..training import checkpoint
+
     folder = grid.out / one.name
     with tempfile.TemporaryDirectory() as temporary:
         settings = Path(temporary) / "settings.yaml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,14 +99,13 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     grid_plots.draw(rows, path, {folder(name): name for name in METHODS})
 
 
-ANALYSIS = grids.Analysis("methods", {"methods": "a list of them"}, {}, build, notes, draw, tables)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    grids.add_arguments(parser, ANALYSIS)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Run the grid; errors as :func:`grids.run`."""
-    grids.run(ANALYSIS, options)
+ANALYSIS = grids.Analysis(
+    name="methods",
+    own={"methods": "a list of them"},
+    base={},
+    build=build,
+    draw=draw,
+    notes=notes,
+    tables=tables,
+)
+add_arguments, run = grids.command(ANALYSIS)

@@ -11,7 +11,9 @@ from types import ModuleType
 import torch
 from torchvision.transforms import Normalize
 
-URL = "https://github.com/amodas/PRIME-augmentations"
+from ..training.augmentation import mirrored
+from .arguments import OFFICIAL
+
 CONFIGS = {"imagenet": "imagenet_cfg", "cifar": "cifar10_cfg"}
 
 
@@ -19,7 +21,7 @@ class Official(torch.nn.Module):
     """Replaces :class:`prime_dali.PRIME` in a training run.
 
     Args:
-        folder: A clone of :data:`URL`.
+        folder: A clone of :data:`.arguments.OFFICIAL`.
         preset: ``"imagenet"`` or ``"cifar"``: which of their configuration files to use.
         views: 1: one augmented image each. 3: clean, augmented, augmented, for the Jensen-Shannon loss.
         mean, std: Of the normalization, per channel, on the [0, 1] scale.
@@ -42,7 +44,7 @@ class Official(torch.nn.Module):
     ) -> None:
         super().__init__()
         if not (folder / "utils" / "prime.py").is_file():
-            raise FileNotFoundError(f"official: expected a clone of {URL}, with utils/prime.py, got {folder}")
+            raise FileNotFoundError(f"official: expected a clone of {OFFICIAL}, with utils/prime.py, got {folder}")
         try:
             self.inner = put_together(folder, preset, views, Normalize(mean, std))
         except ImportError as error:
@@ -56,7 +58,7 @@ class Official(torch.nn.Module):
     ) -> torch.Tensor:
         """From uint8 ``[N, 3, H, H]`` to normalized ``[views * N, 3, H, H]``; ignores ``index`` and ``epoch``."""
         if flip is not None:
-            images = torch.where(flip[:, None, None, None], images.flip(-1), images)
+            images = mirrored(images, flip)
         with torch.no_grad():
             out: torch.Tensor = self.inner(images.float() / 255)
         return out.to(self.out_dtype, memory_format=torch.channels_last)

@@ -94,7 +94,12 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 ANALYSIS = grids.Analysis(
-    "sample-complexity", {"copies": "training folders by number of copies"}, {"jsd": False}, build, notes, draw
+    name="sample-complexity",
+    own={"copies": "training folders by number of copies"},
+    base={"jsd": False},
+    build=build,
+    draw=draw,
+    notes=notes,
 )
 
 

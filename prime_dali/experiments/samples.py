@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from .. import _arguments, _command
+from .. import _arguments
 from ..config import preset
 from ..data.cifar import Cifar, read_cifar
 from ..data.folders import find, shown
@@ -24,11 +24,7 @@ from ..evaluation.names import SEVERITIES
 from ..evaluation.photographs import read_224
 from ..module import PRIME
 from ..training.augmix import AugMix, run_chains
-
-AUGMENTATIONS = {
-    "augmix-no-mix": "AugMix, no mixing", "prime-no-mix": "PRIME, no mixing", "augmix": "AugMix", "prime": "PRIME",
-}  # fmt: skip
-"""Titles by name. No mixing: one chain, and no blend with the clean image."""
+from .arguments import AUGMENTATIONS
 
 AUGMIX_SEVERITY = {"cifar": 3, "imagenet": 1}
 """Of the paper, by kind of image."""
@@ -36,16 +32,6 @@ AUGMIX_SEVERITY = {"cifar": 3, "imagenet": 1}
 Draw = Callable[[torch.Tensor, int, range], torch.Tensor]
 """From uint8 ``[3, H, W]``, the image's index and indices of samples to normalized float32 ``[samples, 3, H, W]``.
 Each sample depends only on the seed and these indices."""
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the corruptions."""
-    add = parser.add_argument
-    add("--corruptions", nargs="+", metavar="NAME", help="default: the fifteen")
-    add("--severities", nargs="+", type=int, default=SEVERITIES, metavar="S", help="default: 1 to 5")
-    add("--seed", type=int, default=0, help="seed of all random draws; default: 0")
-    add("--batch", type=int, default=50, help="images per forward pass; default: 50")
-    add("--workers", type=_command.workers, default="0", help="processes that make corrupted images; 0: one per core")
 
 
 def checked(options: argparse.Namespace, counts: Sequence[str], methods: Collection[str]) -> list[str]:

@@ -35,27 +35,10 @@ from .._states import Kind
 from ..evaluation import benchmarks
 from ..evaluation.corruptions import SIDES
 from . import features, samples, similarity_report
-from .similarity_report import CLEAN, METHODS
+from .arguments import CLEAN, SIMILARITY
 
 DISTANCES = "distances.npz"
 _SAVE_EVERY = 60  # seconds
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``prime-dali analyze similarity``."""
-    add = parser.add_argument
-    add("photos", type=Path, nargs="?", metavar="PHOTOS", help="a folder of photographs, with or without class folders")
-    add("--cifar", nargs=2, metavar=("CLASSES", "DIR"), help="10 or 100, and a folder of CIFAR, instead of PHOTOS: "
-        "the training part, or with --corrupted the test part")  # fmt: skip
-    add("--corrupted", type=Path, metavar="DIR", help="read corrupted images from a benchmark that was made from these "
-        "photographs, or from CIFAR's test part, instead of making them")  # fmt: skip
-    add("--images", type=int, default=1000, metavar="N", help="to draw from these; default: 1000")
-    add("--samples", type=int, default=100, metavar="K", help="augmented samples per image and method; default: 100")
-    add("--methods", nargs="+", default=list(METHODS), metavar="NAME", help=f"default: {' '.join(METHODS)}")
-    samples.add_options(parser)
-    features.add_options(parser)
-    add("--out", type=Path, required=True, metavar="DIR", help="for results.json, .csv, .md and .png, and "
-        "distances.npz, from which a stopped run resumes")  # fmt: skip
 
 
 def least_distances(corrupted: torch.Tensor, augmented: torch.Tensor) -> torch.Tensor:
@@ -167,7 +150,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _prepared(options: argparse.Namespace) -> _Work:
     """Images, network and methods of the options, checked."""
-    names = samples.checked(options, ("images", "samples", "batch"), METHODS)
+    names = samples.checked(options, ("images", "samples", "batch"), SIMILARITY)
     images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
     corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed, options.corrupted)
     if len(images) < options.images:

@@ -16,10 +16,8 @@ from .. import _plots, _tables
 from .._files import write_texts
 from .._progress import plural
 from ..evaluation.reported import SOURCE
-from .samples import AUGMENTATIONS
+from .arguments import CLEAN, SIMILARITY
 
-CLEAN = "clean"
-METHODS = {CLEAN: "Clean", **AUGMENTATIONS}
 _TITLES = {
     CLEAN: "no augmentation", "augmix-no-mix": "AugMix without mixing", "prime-no-mix": "PRIME without mixing",
     "augmix": "AugMix", "prime": "PRIME",
@@ -102,8 +100,8 @@ def _csv(results: Mapping[str, Any]) -> str:
 def markdown(results: Mapping[str, Any]) -> str:
     """The tables, distances times 1000."""
     measured, network = results["measured"], results["backbone"]
-    rows = [[METHODS[name], "measured", *_thousandths(content)] for name, content in measured.items()]
-    rows += [[METHODS[n], "reported", *_thousandths(row)] for n, row in results["reported"]["methods"].items()]
+    rows = [[SIMILARITY[name], "measured", *_thousandths(content)] for name, content in measured.items()]
+    rows += [[SIMILARITY[n], "reported", *_thousandths(row)] for n, row in results["reported"]["methods"].items()]
     by_corruption = [
         [name, *(f"{1000 * content['by_corruption'][name]['mean']:.2f}" for content in measured.values())]
         for name in results["corruptions"]
@@ -112,7 +110,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         [str(s), *(f"{1000 * content['by_severity'][str(s)]['mean']:.2f}" for content in measured.values())]
         for s in results["severities"]
     ]
-    titles = [METHODS[name] for name in measured]
+    titles = [SIMILARITY[name] for name in measured]
     count = len(results["corruptions"]) * len(results["severities"])
     return "\n".join([
         "# Minimum cosine distance from corrupted to augmented images, times 1000", "",

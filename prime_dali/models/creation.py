@@ -13,9 +13,7 @@ import torchvision
 from torch import nn
 
 from .. import _arguments, _extras
-from . import cifar
-
-STEMS = ("imagenet", "cifar")
+from . import STEMS, cifar
 
 
 def create(network: str, num_classes: int, stem: str = "imagenet", drop_path: float = 0.0) -> nn.Module:

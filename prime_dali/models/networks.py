@@ -16,7 +16,6 @@ from .. import _arguments
 from .._states import Kind
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 from . import cifar
-from .creation import STEMS as STEMS  # for those who use these networks
 from .creation import create, nearest, timm, timm_model, torchvision_names
 
 FORMAT, VERSION = "prime-dali", 1

@@ -26,7 +26,10 @@ READ_WITH: dict[str, tuple[str, tuple[Any, ...]]] = {
     "muon_sgd_lr_scale": ("optimizer", ("muon",)), "beta2": ("optimizer", ("adamw",)),
     "width": ("method", ("prime", "augmix")), "severity": ("method", ("augmix",)),
     **dict.fromkeys(
-        ("mixing", "draws", "spatial_distribution", "alpha", "alpha_start", "depth", "primitives", "wave_strength"),
+        (
+            "mixing", "draws", "spatial_distribution", "color_cut_max", "alpha", "alpha_start", "depth", "primitives",
+            "wave_strength",
+        ),
         ("method", ("prime",)),
     ),
 }  # fmt: skip
@@ -110,6 +113,9 @@ class TrainConfig:
     spatial_distribution: Annotated[
         Literal["mixing", "uniform", "arcsine"], "PRIME: distribution of spatial strengths; mixing: what that implies"
     ] = "mixing"
+    color_cut_max: Annotated[
+        int, "PRIME: largest cutoff frequency of color maps, 1 to 1024; 0: that of the preset, 10 (CIFAR) or 500"
+    ] = 0
     alpha: Annotated[float, "PRIME: scales every amplitude"] = 1.0
     alpha_start: Annotated[
         float, "PRIME: part of alpha in the first epoch, from which it goes linearly to all of it in the last one"
@@ -173,7 +179,9 @@ class TrainConfig:
 
     def _check_unused(self) -> None:
         """Settings that no recipe has keep their defaults where they are not read."""
-        for name in ("draws", "wave_strength", "spatial_distribution", "alpha_start", "muon_sgd_lr_scale"):
+        for name in (
+            "draws", "wave_strength", "spatial_distribution", "color_cut_max", "alpha_start", "muon_sgd_lr_scale",
+        ):  # fmt: skip
             other, readers = READ_WITH[name]
             value, unused = getattr(self, name), getattr(TrainConfig, name)
             if getattr(self, other) not in readers and value != unused:
@@ -262,7 +270,7 @@ class TrainConfig:
             "JSD loss": self.jsd, "two views": self.views == 2,
             f"mixup {self.mixup:g}": self.mixup, f"CutMix {self.cutmix:g}": self.cutmix,
             f"{self.spatial_distribution} spatial strengths": self.spatial_distribution != "mixing",
-            "draws per batch": self.draws == "batch",
+            f"color cutoffs up to {self.color_cut_max}": self.color_cut_max, "draws per batch": self.draws == "batch",
             f"alpha from {self.alpha_at(0):g}": self.alpha_at(0) != self.alpha,
             f"waves of strength {self.wave_strength:g}": self.wave_strength,
             "mixed before augmentation": self.mix_order == "before",
@@ -320,7 +328,9 @@ class TrainConfig:
     def prime(self, epoch: int) -> PrimeConfig:
         """The distributions of PRIME in an epoch."""
         distribution = None if self.spatial_distribution == "mixing" else self.spatial_distribution
-        return preset("cifar" if self.is_cifar else "imagenet").replace(
+        base = preset("cifar" if self.is_cifar else "imagenet")
+        return base.replace(
+            color_cut_max=self.color_cut_max or base.color_cut_max,
             mixing=self.mixing, spatial_distribution=distribution, draws=self.draws, alpha=self.alpha_at(epoch),
             width=self.width, depth=self.depth, primitives=tuple(self.primitives), wave_strength=self.wave_strength,
         )  # fmt: skip

@@ -1,0 +1,83 @@
+"""The blocks with accuracies that pages.py writes, each from the files in benchmarks/results."""
+
+from __future__ import annotations
+
+from statistics import median, quantiles
+
+from result_files import RESULTS, File, count, table
+
+from prime_dali.experiments import grid_finished
+from prime_dali.experiments.grid_tables import BAR, scores
+
+
+def methods_table(dataset: str) -> str:
+    """The methods on a data set: means and standard deviations over seeds."""
+    content = File(f"{dataset.lower().replace('-', '')}/methods.json").content
+    names = {
+        "standard": "standard",
+        "augmix+jsd": "AugMix + JSD",
+        "prime": "PRIME",
+        "prime-official-mixing": "PRIME, official mixing",
+        "prime+jsd": "PRIME + JSD",
+        "prime+jsd-official-mixing": "PRIME + JSD, official mixing",
+    }
+    rows = []
+    for run, name in names.items():
+        here = [row for row in content["rows"] if row["run"] == run]
+        (own,) = [row for row in here if row["measured"]]
+        cells = []
+        for score in ("clean", "corrupted", "C-bar"):
+            spread = own["spread"].get(score)
+            cells.append(f"{own['scores'][score]:.2f}" + ("" if spread is None else f" ± {spread:.2f}"))
+        (reported,) = [row["scores"] for row in here if not row["measured"]] or [{}]
+        theirs = [f"{reported[score]:.1f}" if score in reported else "-" for score in ("clean", "corrupted")]
+        rows.append([name, *cells, str(own["runs"]), ", ".join(theirs) if reported else ""])
+    head = ["", "clean, %", f"{dataset}-C, %", "C-bar, %", "seeds", f"reported: clean, {dataset}-C"]
+    return table(head, rows)
+
+
+def fast(epochs: int) -> str:
+    """Accuracies and seconds of the recipe cifar10-fast with so many epochs."""
+    (row,) = [row for row in File("minutes/minutes.json").content["rows"] if row["run"] == f"cifar10-fast-{epochs}"]
+    clean, corrupted = (f"{row['scores'][name]:.2f} ± {row['spread'][name]:.2f} %" for name in ("clean", "corrupted"))
+    return (
+        f"{clean} of the clean images and {corrupted} of CIFAR-10-C correct after {60 * row['minutes']:.0f} seconds of "
+        f"training ({row['runs']} seeds)"
+    )
+
+
+def authors_code() -> str:
+    """Accuracies of the authors' code in this package's training, beside PRIME with the mixing of that code."""
+    run = "prime-official-mixing-50,seed=1"
+    own = grid_finished.read(RESULTS / "minutes" / run)
+    assert own is not None
+    found = {
+        "authors' code in place of `prime_dali.PRIME`": File("authors_code.json").content["results"],
+        "PRIME, official mixing, cutoffs up to 10": own["results"],
+    }
+    rows = [
+        [name, *(f"{scores(results)[column]:.2f}" for column in ("clean", "corrupted", "noise", BAR))]
+        for name, results in found.items()
+    ]
+    return table(["50 epochs, seed 1", "clean, %", "CIFAR-10-C, %", "noise, %", "C-bar, %"], rows)
+
+
+def vit() -> str:
+    """A vision transformer on Tiny ImageNet with today's recipe: speed and accuracy."""
+    file = File("h200_vit.json")
+    content, runs, quiet = file.content, file.content["runs"], file.content["quiet_from_step"]
+    prime = [line["images_per_second"] for line in runs["prime"] if "loss" in line and line["step"] > quiet]
+    standard = [line["images_per_second"] for line in runs["standard"] if "loss" in line][1:]  # without the compilation
+    accuracy = [line["accuracy"] for line in runs["prime"] if "accuracy" in line][-1]
+    last = runs["prime"][-1]["step"]
+    spread = " and ".join(
+        f"{count(median(found))} images/s {how} PRIME (middle half of the log lines {count(low)} to {count(high)})"
+        for how, found in (("with", prime), ("without", standard))
+        for low, _, high in [quantiles(found, n=4)]
+    )
+    return (
+        f"A ViT-S ({content['parameters']:,} parameters, 64 x 64 images in patches of 8 x 8, batch {content['batch']}) "
+        f"with mixup, CutMix and EMA trains at {spread}. After 20 epochs ({last:,} steps) of the recipe's 200, "
+        f"with PRIME and one seed, {100 * accuracy:.1f} % of the validation images are classified correctly. "
+        + file.source()
+    )
