@@ -84,6 +84,7 @@ CASES = {
     "large spectral": (lambda: PrimeConfig(spectral_std_max=1e39), ValueError, "spectral_std_max: expected 0 to 1e+06, got 1e+39"),
     "large variance": (lambda: PrimeConfig(color_variance_max=1e300), ValueError, "color_variance_max: expected 0 to 1e+06, got 1e+300"),
     "large noise": (lambda: PrimeConfig(primitives=("noise",), noise_std=1e7), ValueError, "noise_std: expected 0 to 1e+06, got 10000000.0"),
+    "std without noise": (lambda: preset("cifar").replace(noise_std=0.5), ValueError, "noise_std: expected None without 'noise' among the primitives, got 0.5; primitives=('spectral', 'spatial', 'color', 'noise')"),
     "noise without std": (lambda: PrimeConfig(primitives=("noise",)), ValueError, "noise_std: expected a number"),
     "cut": (lambda: PrimeConfig(spatial_cut=1), ValueError, "spatial_cut: expected 2 to 4094, got 1"),
     "color cut": (lambda: PrimeConfig(color_cut_max=0), ValueError, "color_cut_max: expected 1 to 1024, got 0"),
