@@ -103,7 +103,8 @@ class PrimeConfig:
         color_band: Number of consecutive frequencies, of which the first is U{1..cutoff}, truncated at the cutoff.
             None: all from 1 to the cutoff.
         noise_std: Standard deviation of additive noise, in units of the image range [0, 1]; must be given when, and
-            only when, ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on noise.
+            only when, ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on
+            noise.
         wave_strength: Mean strength of the planar waves that are added to the mixed image, one to every channel
             (docs/METHOD.md, "Planar waves"); a strength of 1 is a wave of amplitude ``sqrt(2) / 32``. 0: no waves. The
             published code gives 10 as its example. With ``primitives=()`` waves are all that is done.

@@ -259,7 +259,7 @@ def test_normalization(device: str) -> None:
     assert count_beyond(half, expected, 2**-10 + CHAIN[device] / 0.22) == 0
 
 
-NOTHING: dict[str, Any] = {"primitives": (), "noise_std": None}
+NOTHING: dict = {"primitives": (), "noise_std": None}
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32])
