@@ -200,7 +200,7 @@ CASES = {
     "array type": (lambda: array_apply([[1]]), TypeError, "array: expected a NumPy or CuPy array, or an object with DLPack or the CUDA array interface, got list"),
     "array dtype": (lambda: array_apply(images().double().numpy()), TypeError, "array: expected uint8, uint16, float16, bfloat16, float32 in native byte order"),
     "array byte order": (lambda: array_apply(images().numpy().astype(">f4")), TypeError, "in native byte order, got >f4"),
-    "array layout": (lambda: array_apply(layout="NHWC"), ValueError, "array: expected [N, H, W, C] of 1 to 16 channels for this layout, got [2, 3, 16, 20]"),
+    "array layout": (lambda: array_apply(layout="NHWC"), ValueError, "array: expected [N, H, W, C] of 1 to 16 channels for this layout, got [2, 3, 16, 20]; if they are NCHW, give layout='NCHW'"),
     "layout name": (lambda: array_apply(layout="HWC"), ValueError, "layout: expected one of 'NCHW', 'NHWC', 'NTCHW', 'NTHWC', got 'HWC'; did you mean 'NHWC'?"),
     "array nan": (lambda: array_apply(spoiled(float("nan")).numpy()), ValueError, "array: expected finite values in [0, 1]"),
     "array plan": (lambda: array_apply(drawn=plan()), ValueError, "plan: expected a plan of numpy arrays like the images, got Tensor"),
