@@ -35,7 +35,8 @@ def sample(
     index, xp = as_array("index", index)
     index = index.reshape(1) if index.ndim == 0 else index
     if index.dtype != np.int64 or index.ndim != 1:
-        raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
+        convert = "; convert integers with index.astype(np.int64)" if index.ndim == 1 else ""
+        raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}{convert}")
     index = xp.ascontiguousarray(index)
     if not _is_array(epoch) or (isinstance(epoch, np.ndarray) and epoch.ndim == 0):
         epoch = xp.full(1, _arguments.epoch(epoch), np.int64)

@@ -140,7 +140,10 @@ def _numbers(index: Any, batch: torch.Tensor) -> torch.Tensor:
     """The argument ``index`` of a batch as a tensor, ``[N]`` if it is a number; its dtype is checked later."""
     if not isinstance(index, torch.Tensor):
         if batch.shape[0] != 1:
-            raise TypeError(f"index: expected an int64 torch.Tensor, got {type(index).__name__}")
+            raise TypeError(
+                f"index: expected an int64 torch.Tensor, got {type(index).__name__}; torch.as_tensor(index) makes one "
+                "of a list or an array"
+            )
         number = _arguments.integer("index", index, -(2**63), 2**63 - 1)
         return torch.full((1,), number, dtype=torch.int64, device=batch.device)
     if index.device != batch.device:

@@ -157,7 +157,8 @@ def sample(
     _check_tensor("index", index)
     index = index.reshape(1) if index.dim() == 0 else index
     if index.dtype != torch.int64 or index.dim() != 1:
-        raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}")
+        convert = "; convert integers with index.long()" if index.ndim == 1 else ""
+        raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}{convert}")
     if isinstance(epoch, torch.Tensor):
         _memory.check_tensor("epoch", epoch)
         if epoch.dtype != torch.int64 or epoch.dim() > 1 or (epoch.dim() == 1 and epoch.shape != index.shape):

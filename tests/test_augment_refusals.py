@@ -88,6 +88,7 @@ def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     refused("none: expected a folder of images, found none", photos=tmp_path / "none")
     for out in (source, source / "out", tmp_path):
         refused(f"destination: expected a folder beside the source {source}", out=out)
+    refused("destination: expected a folder to fill, got", out=tmp_path / "copies.tar")
     (tmp_path / "file").touch()
     refused(f"{tmp_path / 'file'}: expected a folder, got a file", out=tmp_path / "file")
     refused(

@@ -91,7 +91,7 @@ CASES = {
     "identity flag": (lambda: PrimeConfig(include_identity=1), TypeError, "include_identity: expected True, False or None, got 1"),
     # sample
     "index type": (lambda: sample([0, 1]), TypeError, "index: expected a NumPy or CuPy array, or an object with DLPack"),
-    "index dtype": (lambda: sample(INDEX.int()), TypeError, "index: expected int64 [N], got torch.int32 [2]"),
+    "index dtype": (lambda: sample(INDEX.int()), TypeError, "index: expected int64 [N], got torch.int32 [2]; convert integers with index.long()"),
     "index shape": (lambda: sample(INDEX[None]), TypeError, "index: expected int64 [N], got torch.int64 [1, 2]"),
     "index dtype numpy": (lambda: sample(np.arange(2.0)), TypeError, "index: expected int64 [N], got float64 [2]"),
     "index meta": (lambda: sample(INDEX.to("meta")), ValueError, "index: expected a CPU or CUDA tensor, got one on meta"),

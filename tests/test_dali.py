@@ -95,7 +95,7 @@ def test_in_a_pipeline_with_conditionals(device: str, mode: str) -> None:
 def test_dtypes(device: str, mode: str) -> None:
     [[same]] = run(device, batch=8, config="cifar", mode=mode)
     assert same.dtype == np.uint8
-    [[half]] = run(device, batch=8, config="cifar", out_dtype=types.FLOAT16, mode=mode)
+    [[half]] = run(device, batch=8, config="cifar", out_dtype="float16", mode=mode)
     assert half.dtype == np.float16
     assert np.abs(half * 255.0 - same).max() <= 0.5 + 255 * 2**-11
     [[single]] = run(device, images=(IMAGES / 255).astype(np.float32), batch=8, config="cifar", mode=mode)

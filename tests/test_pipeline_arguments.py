@@ -57,6 +57,7 @@ def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
     ({"batch_size": 0}, ValueError, "batch_size: expected 1 to"),
     ({"layout": "NCHW"}, ValueError, "layout: expected one of 'CHW', 'HWC', got 'NCHW'; did you mean 'CHW'"),
     ({"dtype": types.INT32}, TypeError, "dtype: expected types.UINT8, FLOAT16 or FLOAT"),
+    ({"dtype": "int32"}, TypeError, "dtype: expected types.UINT8, FLOAT16 or FLOAT, got 'int32'"),
     ({"dtype": types.UINT8}, ValueError, "dtype: expected FLOAT or FLOAT16 with mean and std, got UINT8"),
     ({"mean": None}, ValueError, "mean: expected three numbers because std is given"),
     ({"size": "224"}, TypeError, r"size: expected \(height, width\) or an int, got .224."),

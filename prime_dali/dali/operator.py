@@ -81,7 +81,8 @@ def prime(
         seed: The run's seed.
         views: 1, or 3: the clean image and two augmented views; or 2: the clean image and one.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
-        out_dtype: ``types.UINT8``, ``UINT16``, ``FLOAT16`` or ``FLOAT``. None: that of the images, or FLOAT if integers
+        out_dtype: ``types.UINT8``, ``UINT16``, ``FLOAT16`` or ``FLOAT``, or ``"uint8"``, ``"uint16"``, ``"float16"`` or
+            ``"float32"``. None: that of the images, or FLOAT if integers
             are normalized.
         layout: Axes of the images, ``"HWC"`` or ``"CHW"``, or of sequences ``"FHWC"`` or ``"FCHW"``.
         out_layout: Axes of the result, in another order. None: ``layout``.
@@ -118,6 +119,7 @@ def prime(
     epoch = 0 if epoch is None else epoch
     nodes = _nodes(images, index, epoch, flip, _arguments.seed(seed))
     means, stds = _arguments.channels(mean, std, None)
+    out_dtype = dtype_of(out_dtype)
     augment = _Augment(
         config=as_config(config), seed=_arguments.seed(seed),
         view=_arguments.TRAINING_VIEWS[_arguments.training_views(views)],
@@ -366,6 +368,12 @@ def _leaving_streams_alone(function: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return guarded
+
+
+def dtype_of(dtype: Any) -> Any:
+    """DALI's dtype of a name that torch and NumPy have; anything else as it is."""
+    names = {"uint8": types.UINT8, "uint16": types.UINT16, "float16": types.FLOAT16, "float32": types.FLOAT}
+    return names.get(dtype, dtype) if isinstance(dtype, str) else dtype
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:

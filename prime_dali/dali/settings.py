@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from .. import _arguments
 from ..config import PrimeConfig, as_config, takes_config
 from ..data.statistics import IMAGENET_STATISTICS
-from .operator import MODES, types
+from .operator import MODES, dtype_of, types
 
 IMAGENET_MEAN, IMAGENET_STD = IMAGENET_STATISTICS
 LAYOUTS = ("CHW", "HWC")
@@ -122,7 +122,8 @@ class Output:
 
     Attributes:
         mean, std: Per channel, on the [0, 1] scale. Both None: pixels in [0, 1], or 0 to 255 for ``types.UINT8``.
-        dtype: ``types.FLOAT``, ``FLOAT16``, or ``UINT8`` without mean and std.
+        dtype: ``types.FLOAT``, ``FLOAT16``, or ``UINT8`` without mean and std; or their names, ``"float32"``,
+            ``"float16"`` and ``"uint8"``.
         layout: ``"CHW"`` or ``"HWC"``.
 
     Raises:
@@ -145,6 +146,7 @@ class Output:
     def __post_init__(self) -> None:
         _arguments.one_of("layout", self.layout, LAYOUTS)
         mean, std = _arguments.channels(self.mean, self.std)
+        assign(self, dtype=dtype_of(self.dtype))
         if self.dtype not in (types.UINT8, types.FLOAT16, types.FLOAT):
             raise TypeError(f"dtype: expected types.UINT8, FLOAT16 or FLOAT, got {self.dtype!r}")
         if self.dtype == types.UINT8 and mean is not None:

@@ -175,7 +175,7 @@ def read_photos(paths: list[Path], size: int, on_error: str, report: Report) -> 
         except PhotoError as error:
             bad.append(str(error))
     if bad and on_error == "raise":
-        raise unusable(bad)
+        raise PhotoError(f"{unusable(bad)}; --on-error skip leaves such files out")
     for why in bad:
         report(f"skipped {why}")
     if bad:

@@ -14,6 +14,7 @@ import contextlib
 import inspect
 import runpy
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from ..config import PrimeConfig, as_config, takes_config
 try:
     import timm.data
     from timm.data import FastCollateMixup
+    from timm.data.distributed_sampler import OrderedDistributedSampler
     from timm.data.loader import PrefetchLoader
 except ImportError as error:
     raise _extras.needed("prime_dali.integrations.timm", "timm", error) from error
@@ -55,6 +57,7 @@ def augment_loader(loader: PrefetchLoader, config: PrimeConfig | str = "imagenet
 
     Raises:
         TypeError: ``loader`` has no prefetcher; or ``config`` is of another type.
+        UserWarning: ``loader`` does not shuffle, as one for validation (``is_training=False``).
         ValueError: Mixup and splits exclude each other, the loader has PRIME already, or ``seed`` is out of range.
 
     Examples:
@@ -70,6 +73,12 @@ def augment_loader(loader: PrefetchLoader, config: PrimeConfig | str = "imagenet
         raise TypeError(
             f"loader: expected timm's PrefetchLoader, got {type(loader).__name__}; PRIME needs images that are not "
             "normalized yet, so use create_loader(use_prefetcher=True), or train.py without --no-prefetcher"
+        )
+    if isinstance(loader.sampler, (torch.utils.data.SequentialSampler, OrderedDistributedSampler)):
+        warnings.warn(
+            "loader: expected a training loader, got one that does not shuffle, as create_loader(is_training=False) "
+            "makes it; validation images must not be augmented",
+            stacklevel=2,
         )
     return AugmentedLoader(loader, as_config(config), _arguments.seed(seed))
 

@@ -37,7 +37,8 @@ def parser() -> Parser:
         "imagenet, or cifar with --cifar.",
     )
     add = out.add_argument
-    add("source", type=Path, metavar="SRC", help="a folder of images; with --remake: a file of an earlier DST")
+    add("source", type=Path, metavar="SRC", help="a folder of images, not shards; with --remake: a file of an earlier "
+        "DST")  # fmt: skip
     add("destination", type=Path, metavar="DST", help="the folder to fill; with --remake: the file to write")
     add("--copies", type=int, metavar="K", help="copies of each image (required)")
     add(
@@ -143,6 +144,8 @@ def _checked(settings: Settings) -> Settings:
         raise FileNotFoundError(f"{source}: expected a folder of images, found none")
     if destination.is_relative_to(source) or source.is_relative_to(destination):
         raise ValueError(f"destination: expected a folder beside the source {source}, got {destination}")
+    if destination.suffix in (".tar", ".parquet", ".arrow", ".zip") and not destination.exists():
+        raise ValueError(f"destination: expected a folder to fill, got {destination}, which is named like one file")
     device, workers = _devices.kernel_device(settings.device), settings.workers
     if workers is None:
         cores = len(os.sched_getaffinity(0))

@@ -37,8 +37,9 @@ def opened(config: TrainConfig, path: str, split: str | None, name: str = "data"
         records = open_records(path, split, config.label or None)
     except FileNotFoundError as error:
         origin = ORIGINS.get(config.dataset, ORIGINS["imagenet"])
+        other = "; --val names a validation set that lies elsewhere" if split == "val" else ""
         raise FileNotFoundError(
-            f"{name}: {error}; {origin}, and its validation images have to be sorted by class"
+            f"{name}: {error}; {origin}, and its validation images have to be sorted by class{other}"
         ) from error
     where, count = path if split is None else f"{path}/{split}", count_classes(records)
     if config.dataset == "tinyimagenet" and count != 200:
