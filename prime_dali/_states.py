@@ -9,7 +9,9 @@ to do.
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,10 +93,18 @@ class Kind:
         import torch
 
         try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            # The options of a program, in the checkpoints of timm and torchvision's references: named plain values.
+            with torch.serialization.safe_globals([argparse.Namespace]):
+                content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
             # torch's own message advises allowing code in the file to run; that is not safe for files of others.
             reason = f"it cannot be read without running code, or is damaged: {type(error).__name__}"
+            refused = re.search(r"GLOBAL (\S+)", str(error))
+            if refused:
+                reason = (
+                    f"it has an object of {refused[1]}, and to make one can run code; where you trust it, save the "
+                    "weights alone: torch.save(network.state_dict(), FILE)"
+                )
             raise self.error(str(path), reason) from error
         return self.check(str(path), content)
 

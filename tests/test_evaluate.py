@@ -26,7 +26,7 @@ from PIL import Image
 from torch import nn
 
 from prime_dali import cli
-from prime_dali.evaluation import evaluate, image_sets, names, report_tables
+from prime_dali.evaluation import classes, evaluate, image_sets, names, report_tables
 from prime_dali.models import networks
 
 
@@ -284,6 +284,24 @@ def test_a_checkpoint_of_another_network(cifar: Path, tmp_path: Path, capsys: py
     ):
         assert cli.main([*start, *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_the_names_of_the_classes_of_a_state_dict(tmp_path: Path) -> None:
+    """As given, else the checkpoint's own, else those of as many folders in the clean set."""
+    for name in ("train/dog", "train/cat", "val/dog", "val/cat", "val/.hidden"):
+        (tmp_path / name).mkdir(parents=True)
+    (listed := tmp_path / "names.txt").write_text("dog\ncat\n")
+    val = tmp_path / "val"
+    assert classes.named(None, 2, listed, val) == ("dog", "cat")
+    assert classes.named(None, 2, tmp_path / "train", None) == classes.named(None, 2, None, val) == ("cat", "dog")
+    assert classes.named(["a", "b"], 2, None, val) == ("a", "b")
+    assert classes.named(None, 3, None, val) is None
+    for own, count, given, message in (
+        (None, 3, listed, "expected 3 names, one per logit, got 2 in"), (None, 2, tmp_path, "got the parts of a data set"),
+        (["cat", "dog"], 2, listed, "expected none for a checkpoint that names its classes otherwise"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            classes.named(own, count, given, None)
 
 
 def test_a_gpu_that_is_not_there(checkpoint: Path, cifar: Path, capsys: pytest.CaptureFixture) -> None:

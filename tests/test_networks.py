@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import os
 import re
+import urllib.error
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,25 @@ def test_state_dicts(wrap: Any, prefix: str, tmp_path: Path) -> None:
     assert all(torch.equal(value, expected[key]) for key, value in read.network.state_dict().items())
 
 
+@pytest.mark.parametrize(("key", "averages", "prefix"), [
+    ("state_dict", "state_dict_ema", ""),  # timm's script
+    ("model", "model_ema", "module."),  # torchvision's references
+])  # fmt: skip
+def test_checkpoints_of_other_scripts(key: str, averages: str, prefix: str, tmp_path: Path) -> None:
+    """With averages, which are what one reports, and with the options of the script."""
+    last = torchvision.models.shufflenet_v2_x0_5(num_classes=2).state_dict()
+    mean = {prefix + name: torch.full_like(value, 2) for name, value in last.items()} | {"n_averaged": torch.tensor(3)}
+    given = {key: last, averages: mean, "args": argparse.Namespace(lr=0.1, model="shufflenet"), "epoch": 3}
+    path = save(given, tmp_path / "weights.pth")
+    network: dict[str, Any] = {"network": "shufflenet_v2_x0_5", "num_classes": 2}
+    read, raw = (networks.load(path, raw=raw, **network) for raw in (False, True))
+    assert all(bool((value == 2).all()) for value in read.network.state_dict().values())
+    assert all(torch.equal(value, last[name]) for name, value in raw.network.state_dict().items())
+    assert (read.source, raw.source) == (f"{path} (EMA of the weights)", f"{path}{networks._RAW}")
+    with pytest.raises(ValueError, match="raw: expected a checkpoint with averages"):
+        networks.load(save({key: last}, path), raw=True, **network)
+
+
 @pytest.mark.parametrize("statistics", [
     {"model.aug.preprocess.mean": [0.1, 0.2, 0.3], "model.aug.preprocess.std": [0.5, 0.6, 0.7]},
     {"mu": [0.1, 0.2, 0.3], "sigma": [0.5, 0.6, 0.7]},
@@ -244,7 +265,8 @@ def test_a_file_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     path = save({"state_dict": Harmful()}, tmp_path / "weights.pth")
     with pytest.raises(
-        ValueError, match=r"weights\.pth: not a checkpoint or a state dict \(it cannot be read without running code"
+        ValueError,
+        match=r"weights\.pth: not a checkpoint or a state dict \(it has an object of \w+\.mkdir, and to make",
     ):
         networks.load(path, network="resnet18", num_classes=10)
     assert not (tmp_path / "harm").exists()
@@ -274,6 +296,20 @@ def test_torchvision_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (read.mean, read.std) == statistics.IMAGENET_STATISTICS
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(read.network(images), made(images))
+
+
+def test_torchvision_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr(torchvision.models.ShuffleNet_V2_X0_5_Weights, "get_state_dict", fail)
+    name = "torchvision:shufflenet_v2_x0_5:DEFAULT"
+    with pytest.raises(
+        OSError, match=rf"{name}: expected its published weights in the cache or from https.*TORCH_HOME"
+    ):
+        networks.load(name)
+    with pytest.raises(ValueError, match=f"num_classes: expected 1000, which {name} is of, got 3"):
+        networks.load(name, num_classes=3)  # before a download
 
 
 def test_timm_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

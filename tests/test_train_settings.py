@@ -27,6 +27,9 @@ def test_recipes_are_those_of_the_paper() -> None:
         assert (c.network, c.stem, c.batch, c.lr, c.warmup, c.weight_decay, c.jsd, c.clip, c.size) == expected
         assert (c.method, c.epochs, c.momentum, c.seed) == ("prime", 100, (0.85, 0.95), 1)
     assert c.weights == "torchvision:resnet50:IMAGENET1K_V1"
+    other = ["--recipe", "imagenet", "--network", "resnet18", "--data", "d", "--out", "o"]
+    assert train.read(other).weights == ""  # they are of the recipe's network
+    assert train.read([*other, "--weights", "start.pt"]).weights == "start.pt"
     assert not TrainConfig(**defaults("cifar10", "standard")).jsd
 
 

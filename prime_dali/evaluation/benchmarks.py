@@ -334,7 +334,8 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
     if num_classes not in (100, 1000):
         raise ValueError(
             f"classes: expected a network that names them, or one of 1,000 (ImageNet) or 100 (ImageNet-100), "
-            f"got {num_classes} without names"
+            f"got {num_classes} without names; --classes names them: a file with a name a line, or a folder whose "
+            "subfolders are the classes"
         )
     if importlib.util.find_spec("timm") is not None:
         from timm.data import ImageNetInfo

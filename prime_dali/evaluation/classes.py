@@ -1,4 +1,4 @@
-"""The classes of a benchmark's folders, matched by name with those of a network."""
+"""The classes of a network, and those of a benchmark's folders, matched by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,48 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .._progress import plural
+from ..data.folders import check_no_parts
 from ..data.folders import classes as class_folders
+
+
+def named(own: Sequence[str] | None, count: int, given: Path | None, clean: Path | None) -> tuple[str, ...] | None:
+    """The names of a network's classes, in the order of its logits.
+
+    Args:
+        own: Those that its checkpoint has, if it has any.
+        count: How many logits it has.
+        given: A file with a name a line, or a folder whose subfolders, sorted, are the classes.
+        clean: A folder that names them if nothing else does: if it has as many subfolders as there are logits, of
+            another number than ImageNet and ImageNet-100 have.
+
+    Returns:
+        None if nothing names them.
+
+    Raises:
+        FileNotFoundError: ``given`` does not exist, or has no folders.
+        ValueError: It has another number of names, or a name twice, or other ones than the checkpoint; or a folder has
+            the parts ``train`` and ``val`` instead of classes.
+    """
+    if given is None:
+        if own is None and clean is not None and clean.is_dir() and count not in (100, 1000):
+            found = tuple(class_folders(clean))
+            check_no_parts(clean, found)
+            return found if len(found) == count else None
+        return None if own is None else tuple(own)
+    if given.is_dir():
+        names = tuple(folders_in(given))
+        check_no_parts(given, names)
+    elif given.is_file():
+        names = tuple(line for line in given.read_text(encoding="utf-8").splitlines() if line.strip())
+    else:
+        raise FileNotFoundError(f"classes: expected a file with a name a line, or a folder of classes, got {given}")
+    if len(names) != count:
+        raise ValueError(f"classes: expected {count} names, one per logit, got {len(names)} in {given}")
+    if len(set(names)) != len(names):
+        raise ValueError(f"classes: expected each name once, got one more than once in {given}")
+    if own is not None and tuple(own) != names:
+        raise ValueError(f"classes: expected none for a checkpoint that names its classes otherwise, got {given}")
+    return names
 
 
 def class_positions(folder: Path, classes: Sequence[str], subset: bool) -> dict[str, int]:

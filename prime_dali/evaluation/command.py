@@ -28,9 +28,12 @@ def parser() -> _command.Parser:
     network.add_argument("--network", metavar="NAME", help="name of a torchvision network, or timm:NAME")
     network.add_argument("--num-classes", type=int, metavar="N")
     network.add_argument("--stem", choices=STEMS, help="stem of a ResNet; default: that of the weights")
+    network.add_argument("--classes", type=Path, metavar="PATH", help="names of the classes, in the order of the "
+        "logits: a file with a name a line, or a folder whose subfolders, sorted, are they; default: those of ImageNet "
+        "for 1,000 and 100 classes, else the folders in --clean if there are as many")  # fmt: skip
     network.add_argument("--size", type=int, help="side of the images in pixels; default: 32 with stem cifar, else 224")
-    add("--raw", action="store_true", help="of a checkpoint with averaged weights (EMA), use those of the last step; "
-        "default: the averages")  # fmt: skip
+    add("--raw", action="store_true", help="of a checkpoint with averaged weights (EMA; of prime-dali train, timm or "
+        "torchvision's references), use those of the last step; default: the averages")  # fmt: skip
     network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
     network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
     sets = parser.add_argument_group("sets, each a folder")

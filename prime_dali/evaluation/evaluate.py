@@ -7,6 +7,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from . import (
     sequences,
     stability,
 )
+from . import classes as class_names
 from .names import CIFAR_SETS, IMAGENET_SETS
 from .scores import Count, Counts
 
@@ -169,6 +171,9 @@ def main(options: argparse.Namespace) -> None:
         options.checkpoint, network=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std, raw=options.raw,
     )  # fmt: skip
+    clean = options.clean if classifier.size != cifar.SIDE else None
+    names = class_names.named(classifier.classes, classifier.num_classes, options.classes, clean)
+    classifier, unnamed = replace(classifier, classes=names), classifier
     sets, dataset = _sets(options, classifier)
     rules = _rules(options, sets, dataset)
     if options.out is not None:
@@ -189,7 +194,8 @@ def main(options: argparse.Namespace) -> None:
     else:
         classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         start = time.monotonic()
-        print(_about(options, classifier, device), file=sys.stderr, flush=True)
+        source = (options.classes or options.clean) if unnamed.classes != names else None
+        print(_about(options, classifier, device, source), file=sys.stderr, flush=True)
         with parts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part:
             counts = run(
                 classifier, sets, device=device, batch=options.batch, adapt=adapt, part=part,
@@ -206,12 +212,17 @@ def main(options: argparse.Namespace) -> None:
             print(f"wrote {path}")
 
 
-def _about(options: argparse.Namespace, classifier: networks.Classifier, device: torch.device) -> str:
-    """What the evaluation is, for its user; on stderr, as the tables on stdout are a document."""
+def _about(
+    options: argparse.Namespace, classifier: networks.Classifier, device: torch.device, source: Path | None
+) -> str:
+    """What the evaluation is, for its user; on stderr, as the tables on stdout are a document. ``source`` has named the
+    classes, if the checkpoint did not."""
+    names = "" if source is None else f", named by {source}: {', '.join((classifier.classes or ())[:3])}"
+    names += ", ..." if source is not None and classifier.num_classes > 3 else ""
     parameters = sum(parameter.numel() for parameter in classifier.network.parameters())
     sets = ", ".join(f"{name} ({folder})" for name, folder in options.folders.items())
     return _progress.facts({
-        "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes",
+        "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes{names}",
         "network": f"{classifier.name} from {classifier.source}, {plural(parameters, 'parameter')}",
         "device": f"{_devices.name(device)}, {plural(options.workers, 'worker')}", **partition.facts(options.shard),
         "out": options.out or "",

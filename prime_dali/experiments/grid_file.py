@@ -130,7 +130,7 @@ def train_config(settings: Mapping[str, Any]) -> TrainConfig:
     if not given.get("data"):
         raise ValueError("data: expected the folder of the data set, got none (--data DIR, or base of the grid file)")
     recipe, method = given.get("recipe", "cifar10"), given.get("method", "prime")
-    return train.configured({**defaults(recipe, method), **given})
+    return train.configured({**defaults(recipe, method, given.get("network")), **given})
 
 
 def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from .creation import create, nearest, timm, timm_model, torchvision_names
 FORMAT, VERSION = "prime-dali", 1
 
 _WRAPPERS = ("state_dict", "model")
+# Of averages: timm's scripts; torchvision's references and DeiT; others.
+_AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")
 _PREFIXES = ("module.", "model.", "_orig_mod.")
 _STATISTICS = {
     "mean": "mean",
@@ -29,7 +31,7 @@ _STATISTICS = {
     "sigma": "std",
 }  # names of the normalization constants in files
 _SHOWN = 3  # keys of each kind that an error lists
-_RAW = " (weights of the last step, not their EMA)"
+_AVERAGED, _RAW = " (EMA of the weights)", " (weights of the last step, not their EMA)"
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,10 @@ def load(
             - a checkpoint file of this package, which is self-contained; if it has averages of the weights (EMA), they
               are used;
             - any other file of a state dict, alone or as the entry ``state_dict`` or ``model`` of a dictionary, with or
-              without the prefixes ``module.``, ``model.`` and ``_orig_mod.``; needs ``network`` and ``num_classes``.
-              The layer names of the CIFAR ResNets of PRIME's authors are supported, and the mean and standard deviation
-              in their files are used;
+              without the prefixes ``module.``, ``model.`` and ``_orig_mod.``; needs ``network`` and ``num_classes``. If
+              it also has averages, as ``state_dict_ema`` (timm) or ``model_ema`` (torchvision's references), they are
+              used. The layer names of the CIFAR ResNets of PRIME's authors are supported, and the mean and standard
+              deviation in their files are used;
             - ``torchvision:NAME:WEIGHTS``, such as ``torchvision:resnet50:IMAGENET1K_V1``;
             - ``timm:NAME``, pretrained, such as ``timm:resnet50.tv_in1k``.
             Files are read with ``weights_only=True``, so they cannot run code.
@@ -131,7 +134,7 @@ def load(
     if raw and library in ("torchvision", "timm"):  # before a download
         raise ValueError(no_averages)
     if library == "torchvision":
-        classifier = _from_torchvision(rest)
+        classifier = _from_torchvision(rest, num_classes)
     elif library == "timm":
         classifier = _from_timm(text)
     else:
@@ -139,7 +142,9 @@ def load(
         if content.get("format") == FORMAT:
             classifier = _from_checkpoint(text, content, raw)
         else:
-            classifier = _from_state_dict(text, content, network, num_classes, stem, size)
+            state, label = _weights(content, raw)
+            classifier = _from_state_dict(text, state, network, num_classes, stem, size)
+            classifier = replace(classifier, source=text + label)
     if raw and not classifier.source.endswith(_RAW):
         raise ValueError(no_averages)
     for argument, given, own in (
@@ -155,7 +160,7 @@ def load(
     return classifier
 
 
-def _from_torchvision(rest: str) -> Classifier:
+def _from_torchvision(rest: str, num_classes: int | None) -> Classifier:
     name, _, wanted = rest.partition(":")
     if name not in torchvision_names():
         raise ValueError(nearest(f"torchvision:{rest}", name, torchvision_names()))
@@ -163,10 +168,19 @@ def _from_torchvision(rest: str) -> Classifier:
     if wanted not in members:
         raise ValueError(_arguments.unknown(f"weights of {name} (torchvision:{name}:WEIGHTS)", wanted, members))
     weights = members[wanted]
-    network = torchvision.models.get_model(name, weights=weights)
+    classes = len(weights.meta["categories"])
+    if num_classes not in (None, classes):  # before a download
+        raise ValueError(f"num_classes: expected {classes}, which torchvision:{rest} is of, got {num_classes}")
+    try:
+        network = torchvision.models.get_model(name, weights=weights)
+    except OSError as error:  # of urllib, whose messages do not name the weights
+        raise OSError(
+            f"torchvision:{rest}: expected its published weights in the cache or from {weights.url}, got neither "
+            f"({error}); connect to the network once, or copy the cache of another machine (TORCH_HOME)"
+        ) from error
     seen = weights.transforms()
     return Classifier(
-        network, name, len(weights.meta["categories"]), mean=_triple(seen.mean), std=_triple(seen.std),
+        network, name, classes, mean=_triple(seen.mean), std=_triple(seen.std),
         size=seen.crop_size[0], resize=seen.resize_size[0], source=f"torchvision:{name}:{weights.name}",
     )  # fmt: skip
 
@@ -195,7 +209,7 @@ def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Clas
     what, classes = content["network"], content["classes"]
     state, label = content["model"], ""
     if "ema" in content:
-        state, label = (state, _RAW) if raw else (content["ema"], " (EMA of the weights)")
+        state, label = (state, _RAW) if raw else (content["ema"], _AVERAGED)
         if not isinstance(state, dict):
             raise _CHECKPOINT.error(source, f"ema: expected a mapping, got {type(state).__name__}")
     try:
@@ -215,6 +229,16 @@ def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Clas
     return replace(classifier, details=details)
 
 
+def _weights(content: Mapping[str, Any], raw: bool) -> tuple[Mapping[str, Any], str]:
+    """The state dict in a file, its averages unless ``raw``, and which of the two they are if it has both."""
+    kinds = (_WRAPPERS if raw else _AVERAGES), (_AVERAGES if raw else _WRAPPERS)
+    found = [next((content[key] for key in keys if isinstance(content.get(key), Mapping)), None) for keys in kinds]
+    first, other = found
+    if first is None:
+        return content if other is None else other, ""
+    return first, "" if other is None else _RAW if raw else _AVERAGED
+
+
 def _from_state_dict(
     source: str,
     content: Mapping[str, Any],
@@ -228,8 +252,8 @@ def _from_state_dict(
             raise ValueError(f"{argument}: expected with {source}, a state dict that does not say it, got None")
     assert name is not None
     assert num_classes is not None
-    state = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), content)
-    state = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+    # AveragedModel counts what it has averaged.
+    state = {k: value for k, value in content.items() if isinstance(value, torch.Tensor) and k != "n_averaged"}
     if not state:
         raise ValueError(f"{source}: expected a state dict, got a dictionary of {', '.join(map(repr, content))}")
     stem = "cifar" if stem is None and name in cifar.NETWORKS else stem

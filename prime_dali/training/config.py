@@ -359,8 +359,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 _DEFAULTS = TrainConfig().plain()
 
 
-def defaults(recipe: str, method: str) -> dict[str, Any]:
-    """The settings that a recipe implies for a method; no recipe has a JSD loss in standard training.
+def defaults(recipe: str, method: str, network: str | None = None) -> dict[str, Any]:
+    """The settings that a recipe implies for a method; no recipe has a JSD loss in standard training. Its initial
+    weights are those of its network, and of no other ``network`` that is given.
 
     Raises:
         ValueError: The recipe is unknown.
@@ -368,4 +369,7 @@ def defaults(recipe: str, method: str) -> dict[str, Any]:
     if recipe not in RECIPES:
         raise ValueError(_arguments.unknown("recipe", recipe, RECIPES))
     own = RECIPES[recipe]
-    return {**own, "recipe": recipe, "method": method, "jsd": method != "standard" and own.get("jsd", True)}
+    implied = {**own, "recipe": recipe, "method": method, "jsd": method != "standard" and own.get("jsd", True)}
+    if network not in (None, own.get("network")):
+        implied.pop("weights", None)
+    return implied

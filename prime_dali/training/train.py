@@ -38,7 +38,7 @@ def parser(recipe: str = "cifar10", method: str = "prime", given: Mapping[str, A
         prog="prime-dali train", description="Train a classifier by one of the paper's recipes.", epilog=_EPILOG
     )
     p.add_argument("--config", action="append", default=[], metavar="FILE", help="a file of settings (YAML)")
-    chosen = {**defaults(recipe, method), **given}
+    chosen = {**defaults(recipe, method, given.get("network")), **given}
     for setting in dataclasses.fields(TrainConfig):
         name, kind, about = setting.name, *_kind(setting.name)
         options: dict[str, Any] = {"type": kind}
@@ -74,6 +74,7 @@ def read(argv: Sequence[str] | None = None) -> TrainConfig:
     first.add_argument("--config", action="append", default=[])
     first.add_argument("--recipe")
     first.add_argument("--method")
+    first.add_argument("--network")
     early, _ = first.parse_known_args(argv)
     # Files first: the command line overrides them, wherever --config is on it.
     given: dict[str, Any] = {}
@@ -84,6 +85,8 @@ def read(argv: Sequence[str] | None = None) -> TrainConfig:
     method = early.method or given.get("method", "prime")
     # The whole parser reports an unknown recipe or method; as a default it would go unnoticed.
     known = recipe in RECIPES and method in typing.get_args(METHODS)
+    if early.network is not None:
+        given["network"] = early.network
     whole = parser(recipe, method, given) if known else parser()
     options = vars(whole.parse_args(argv))
     for name in ("data", "out"):

@@ -273,8 +273,9 @@ def _classifier(config: TrainConfig, classes: tuple[str, ...], weights: str) -> 
     if weights:
         try:
             found = networks.load(weights, network=config.network, num_classes=len(classes), stem=config.stem)
-        except ValueError as error:
-            raise ValueError(f"weights: {error}; --weights= starts from random ones") from error
+        except (OSError, ValueError) as error:
+            kind = OSError if isinstance(error, OSError) else ValueError
+            raise kind(f"weights: {error}; --weights= starts from random ones") from error
     if found is None or config.drop_path:
         network = networks.create(config.network, len(classes), config.stem, config.drop_path)
         if found is not None:
