@@ -30,12 +30,17 @@ _IMAGES = (tv_tensors.Image, tv_tensors.Video, PIL.Image.Image)
 
 
 class PRIME(Epochs, v2.Transform):
-    """Augments the images of a sample with PRIME; labels, boxes, masks and keypoints pass unchanged.
+    """Augments the images of a sample with PRIME; labels, and ``tv_tensors`` that are boxes, masks or keypoints, pass
+    unchanged.
 
     It stands in a ``v2.Compose``, before any normalization, and takes what torchvision's own transforms take: a PIL
     image, a tensor, a ``tv_tensors.Image`` or ``Video``, or tuples, lists and dicts that contain them. A plain tensor
     is an image only where the sample has no other, and then only the first, as for every transform of ``v2``. Type,
-    size and dtype are kept: uint8 in, uint8 out; PIL in, PIL out.
+    size and dtype are kept: uint8 in, uint8 out; PIL in, PIL out. The alpha channel of a PIL image (RGBA, LA) is kept
+    as it is, as by ``v2.ColorJitter``; in a tensor every channel is one of the image.
+
+    A mask is a ``tv_tensors.Mask``: torchvision's ``wrap_dataset_for_transforms_v2`` makes its data sets return them.
+    As a PIL image it cannot be told from a photograph, and would be augmented.
 
     An image of ``[C, H, W]`` gets one draw, and so does a video of ``[T, C, H, W]``, for all its frames; in a batch of
     images (``[N, C, H, W]``) or videos (``[N, T, C, H, W]``), on the CPU or a GPU, every image or video gets a draw of
@@ -145,7 +150,10 @@ class PRIME(Epochs, v2.Transform):
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
         """Augment one input with the parameters of :meth:`make_params`."""
         if isinstance(inpt, PIL.Image.Image):
-            return functional.to_pil_image(self._augmented(_from_pil(inpt), params), inpt.mode)
+            pixels = _from_pil(inpt)
+            colors = len(pixels) - inpt.mode.endswith("A")
+            out = torch.cat([self._augmented(pixels[:colors], params), pixels[colors:]])
+            return functional.to_pil_image(out, inpt.mode)
         out = self._augmented(inpt.as_subclass(torch.Tensor), params, isinstance(inpt, tv_tensors.Video))
         return tv_tensors.wrap(out, like=inpt) if isinstance(inpt, tv_tensors.TVTensor) else out
 
@@ -201,6 +209,8 @@ def _from_pil(image: PIL.Image.Image) -> torch.Tensor:
         # v2.RGB() would clip images of 16 bits to 255.
         deep = image.mode.startswith(("I", "F"))
         remedy = "v2.ToImage() makes a tensor of it, which is uint16 for I;16" if deep else "use v2.RGB() before PRIME"
+        if image.mode in ("P", "1"):
+            remedy = f"if it is a mask, give it as tv_tensors.Mask, which passes unchanged; if a photograph, {remedy}"
         raise ValueError(f"image: expected a PIL image of mode {', '.join(_MODES)}, got {image.mode}; {remedy}")
     return functional.pil_to_tensor(image)
 

@@ -188,7 +188,7 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
     "frame": ({}, tv_tensors.Video(IMAGES[0][None, None, None]), r"Video: expected \[T, C, H, W\] or \[N, T, C, H, W\]"),
     "single and batch": (
         {}, (tv_tensors.Image(IMAGES), tv_tensors.Image(IMAGES[0])), "got a batch of 4, a single one"),
-    "palette": ({}, pil(IMAGES[0]).convert("P"), r"expected a PIL image of mode RGB, .*, got P; use v2.RGB\(\)"),
+    "palette": ({}, pil(IMAGES[0]).convert("P"), r"expected a PIL image of mode RGB, .*, got P; if it is a mask, .*tv_tensors.Mask"),
     "16 bits": ({}, PIL.Image.new("I;16", (8, 8)), r"expected a PIL image of mode RGB, .*, got I;16; v2.ToImage\(\) makes"),
     "normalized": ({}, IMAGES[0] / 64, r"\[0, 1\]"),
     "integers": ({}, IMAGES[0].int(), "images: expected uint8, .* got torch.int32"),
@@ -249,7 +249,7 @@ def test_without_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_modes_of_pillow_with_other_channels() -> None:
-    """Gray images, and images with an alpha channel; red, green and blue of RGBA are those of RGB."""
+    """Gray images, and images with an alpha channel, which stays; the colors of RGBA are those of RGB."""
     pixels = make_images(1, 40, 48, torch.uint8)[0].permute(1, 2, 0).numpy()
     rgb = PIL.Image.fromarray(pixels)
     transform = prime_dali.v2.PRIME("cifar", seed=3, index_key=1)
@@ -259,6 +259,11 @@ def test_modes_of_pillow_with_other_channels() -> None:
         assert (found[mode].mode, found[mode].size) == (mode, rgb.size)
         assert found[mode].tobytes() != rgb.convert(mode).tobytes()
     assert found["RGBA"].convert("RGB").tobytes() == found["RGB"].tobytes()
+    alpha = PIL.Image.fromarray(pixels[..., 0])
+    for mode in ("RGBA", "LA"):
+        image = rgb.convert(mode)
+        image.putalpha(alpha)
+        assert transform((image, 5))[0].getchannel("A").tobytes() == alpha.tobytes()
 
 
 def test_a_single_image_shares_no_draws() -> None:
