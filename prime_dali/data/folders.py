@@ -213,18 +213,15 @@ def special(files: Iterable[str]) -> set[str]:
     Listing a folder gives the type of all its files at once; only links are checked one by one. Paths that cannot be
     checked are not reported; reading them raises an error.
     """
-    wanted: dict[str, set[str]] = {}
-    for file in files:
-        folder, name = os.path.split(file)
-        wanted.setdefault(folder, set()).add(name)
+    given = set(files)
     found = set()
-    for folder, names in wanted.items():
+    for place in {file[: file.rfind("/") + 1] for file in given}:
         try:
-            with os.scandir(folder or ".") as entries:
-                odd = [e.name for e in entries if e.name in names and not e.is_file(follow_symlinks=False)]
+            with os.scandir(place or ".") as entries:
+                odd = [place + entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
         except OSError:  # permissions may allow reading the files of a folder, but not listing it
-            odd = list(names)
-        found |= {path for name in odd if is_special(path := os.path.join(folder, name))}
+            odd = [file for file in given if file[: file.rfind("/") + 1] == place]
+        found |= {file for file in odd if file in given and is_special(file)}
     return found
 
 
