@@ -229,6 +229,15 @@ def layouts(layout: str, out_layout: str | None, known: Collection[str]) -> str:
     return out_layout
 
 
+def layout_hint(shape: Sequence[int], layout: str, known: Collection[str]) -> str:
+    """What to add to the message on images that do not fit ``layout``: another one of ``known`` that they fit."""
+    for name in known:
+        sides = dict(zip(name, shape, strict=False))
+        if len(name) == len(shape) == len(layout) and name != layout and 1 <= sides["C"] <= MAX_CHANNELS:
+            return f"; if they are {name}, give layout={name!r}"
+    return ""
+
+
 def pixel_range(argument: str, low: float, high: float) -> None:
     """ValueError unless ``low`` and ``high`` are in [0, 1], up to rounding; NaN is not."""
     if not (low >= -PIXEL_TOLERANCE and high <= 1 + PIXEL_TOLERANCE):

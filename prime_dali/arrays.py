@@ -117,7 +117,8 @@ def apply(
     sides = dict(zip(layout, array.shape, strict=False))
     if array.ndim != len(layout) or not 1 <= sides["C"] <= _arguments.MAX_CHANNELS:
         wanted = f"[{', '.join(layout)}] of 1 to {_arguments.MAX_CHANNELS} channels for this layout"
-        raise ValueError(f"array: expected {wanted}, got {list(array.shape)}")
+        hint = _arguments.layout_hint(array.shape, layout, LAYOUTS)
+        raise ValueError(f"array: expected {wanted}, got {list(array.shape)}{hint}")
     batch, frames, channels, height, width = (sides.get(axis, 1) for axis in "NTCHW")
     plan.check_images(batch, channels, _arguments.image_size("array", (height, width)))
     if type(plan.rows) is not xp.ndarray:

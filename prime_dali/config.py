@@ -102,8 +102,9 @@ class PrimeConfig:
         color_cut: A fixed cutoff frequency, 1 to 1024, instead of a random one.
         color_band: Number of consecutive frequencies, of which the first is U{1..cutoff}, truncated at the cutoff.
             None: all from 1 to the cutoff.
-        noise_std: Standard deviation of additive noise, in units of the image range [0, 1]; must be given when
-            ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on noise.
+        noise_std: Standard deviation of additive noise, in units of the image range [0, 1]; must be given when, and
+            only when, ``"noise"`` is among the primitives. Benchmarks of corruption robustness forbid training on
+            noise.
         wave_strength: Mean strength of the planar waves that are added to the mixed image, one to every channel
             (docs/METHOD.md, "Planar waves"); a strength of 1 is a wave of amplitude ``sqrt(2) / 32``. 0: no waves. The
             published code gives 10 as its example. With ``primitives=()`` waves are all that is done.
@@ -194,11 +195,16 @@ class PrimeConfig:
                 object.__setattr__(self, name, _arguments.amplitude(name, value, MAX_AMPLITUDE))
         if self.noise_std is None and "noise" in self.primitives:
             raise ValueError("noise_std: expected a number when 'noise' is among the primitives, got None")
+        if self.noise_std and "noise" not in self.primitives:
+            raise ValueError(
+                f"noise_std: expected None without 'noise' among the primitives, got {self.noise_std:g}; "
+                f"primitives={(*self.primitives, 'noise')!r} adds it"
+            )
         # Not a cached property: torch.compile cannot trace the lock that Python 3.10 and 3.11 have there.
         object.__setattr__(self, "_distributions", self._distributions_of_all_sizes())
 
     def replace(self, **changes: Any) -> PrimeConfig:
-        """A copy with some fields changed.
+        """A copy with some fields changed. Primitives without ``"noise"`` take ``noise_std`` away.
 
         Raises:
             TypeError: A name is not a field; the message suggests the nearest one.
@@ -209,6 +215,9 @@ class PrimeConfig:
         for name in changes:
             if name not in names:
                 raise TypeError(_arguments.unknown("replace", name, names))
+        chosen = changes.get("primitives")
+        if isinstance(chosen, (tuple, list, set, frozenset)) and "noise" not in chosen:
+            changes.setdefault("noise_std", None)
         return dataclasses.replace(self, **changes)
 
     @property
@@ -271,11 +280,10 @@ class PrimeConfig:
 def with_new_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a configuration, perhaps saved by an earlier version, under their present names, and with what that
     version did where it had no field."""
-    return {
-        "draws": "image",
-        "wave_strength": 0.0,
-        **{_RENAMED.get(name, name): value for name, value in fields.items()},
-    }
+    known = {_RENAMED.get(name, name): value for name, value in fields.items()}
+    if "noise" not in known.get("primitives", ("noise",)):
+        known["noise_std"] = None  # it was ignored
+    return {"draws": "image", "wave_strength": 0.0, **known}
 
 
 def require_image_draws(config: PrimeConfig, where: str) -> None:

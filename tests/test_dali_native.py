@@ -30,7 +30,7 @@ device = dali_runs.device  # fixtures
 
 
 @pytest.mark.parametrize(("images", "arguments", "message"), [
-    (IMAGES, {"layout": "CHW"}, "images: expected 1 to 16 channels, got 24 in image 0"),
+    (IMAGES, {"layout": "CHW"}, 'images: expected CHW with 1 to 16 channels, got 24 in image 0; of another layout, say layout="CHW" or "HWC"'),
     ([IMAGES[0], IMAGES[1, ..., :1].copy()], {}, "images: expected one number of channels in a batch, got 3 in image 0 and 1 in image 1"),
     (IMAGES, {"mean": [0.5] * 4, "std": [0.5] * 4}, "mean, std: expected 3 numbers each, one per channel, got 4"),
     (IMAGES[:, :7].copy(), {}, "images: expected 8 to 4096 pixels, got 7 x 40 in image 0"),

@@ -344,6 +344,10 @@ def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path) -> None:
 
 def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = words_of(grid, tmp_path)
+    with pytest.raises(
+        ValueError, match="evaluate: expected a benchmark, cifar-c or imagenet-c"
+    ):  # before it is a task
+        ablation.run(options(ablation, "--out", tmp_path, "--data", "d", "--list"))
     ablation.run(options(ablation, *words, "--list"))
     listed = capsys.readouterr().out.splitlines()
     assert listed[1] == '1  primitives=color  (not started)  {"primitives": ["color"]}'

@@ -259,8 +259,11 @@ def test_normalization(device: str) -> None:
     assert count_beyond(half, expected, 2**-10 + CHAIN[device] / 0.22) == 0
 
 
+NOTHING: dict = {"primitives": (), "noise_std": None}
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("change", [{"alpha": 0.0}, {"primitives": ()}, {"primitives": (), "mixing": "official"}])
+@pytest.mark.parametrize("change", [{"alpha": 0.0}, NOTHING, {**NOTHING, "mixing": "official"}])
 @pytest.mark.parametrize("mixing", ["paper", "official", "none"])
 def test_nothing_to_do_gives_back_the_input_exactly(mixing: str, change: dict, dtype: torch.dtype, device: str) -> None:
     everything = {"primitives": ("spectral", "spatial", "color", "noise"), "noise_std": 0.5, "mixing": mixing, **change}

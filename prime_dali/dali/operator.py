@@ -214,7 +214,8 @@ class _Augment:
         sides = dict(zip(self.layout, shape, strict=False))
         if len(shape) != len(self.layout) or not 1 <= sides["C"] <= _arguments.MAX_CHANNELS:
             expected = f"{self.layout} with 1 to {_arguments.MAX_CHANNELS} channels for this layout"
-            raise ValueError(f"images: expected {expected}, got shape {list(shape)}")
+            hint = _arguments.layout_hint(shape, self.layout, _LAYOUTS)
+            raise ValueError(f"images: expected {expected}, got shape {list(shape)}{hint}")
         numbers = {name: _integers(name, xp, values) for name, values in given.items()}
         plan = interface.sample(
             self.config, numbers["index"], size=(sides["H"], sides["W"]), seed=self.seed,

@@ -26,10 +26,11 @@ from .grid_file import Grid, Run
 
 _EPILOG = """
 A grid file (YAML) has "base", settings of prime-dali train by name, "evaluate", options of prime-dali evaluate by name,
-"seeds", a list{own}. --set, --evaluate and --seeds override it. Each run writes to the folder OUT/NAME. Finished
-runs are not repeated, interrupted runs resume, and a failed run does not stop the others. OUT/NAME/finished.json has
-everything that the tables need of a run. Exit status: 0 if the runs are finished, 75 if SIGTERM or SIGUSR1 stopped them
-after a checkpoint (the same command resumes them), 1 for an error, 2 for bad usage.
+"seeds", a list{own}. --set, --evaluate and --seeds override it. Each run writes to the folder OUT/NAME, so names are of
+letters, digits and _.+=,-; --list checks them, and the settings. Finished runs are not repeated, others resume,
+and a failed run does not stop the others. OUT/NAME/finished.json has everything that the tables need of a run. Exit
+status: 0 if the runs are finished, 75 if SIGTERM or SIGUSR1 stopped them after a checkpoint (the same command resumes
+them), 1 for an error, 2 for bad usage.
 """
 
 
@@ -62,7 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     add("--out", type=Path, required=True, metavar="DIR", help="folder for runs, tables and plots")
     add("--grid", type=Path, metavar="FILE", help="a grid file; default: the built-in grid")
     grid_file.add_options(parser)
-    about = "options of prime-dali evaluate, such as cifar-c=DIR; default of clean: the test set of data"
+    about = (
+        "options of prime-dali evaluate: cifar-c=DIR or imagenet-c=DIR, which a grid needs for its table, and others"
+    )
+    about += "; default of clean: the test set of data"
     add("--evaluate", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
     default = f"; default: {' '.join(map(str, analysis.seeds))}" if analysis.seeds else ""
     add("--seeds", nargs="+", type=int, metavar="S", help="repeat every run with each seed; the table has means "
@@ -102,6 +106,7 @@ def run(analysis: Analysis, options: argparse.Namespace, extra: Mapping[str, Any
     grid = read_grid(analysis, options, extra or {})
     chosen = choose(grid, options.only, options.task)
     if options.list:
+        grid_file.check(grid, [])
         _list(grid, chosen, options.known)
         return
     jobs = _arguments.integer("jobs", options.jobs, 1, 1024)

@@ -95,7 +95,8 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       const int64_t channels = side('C'), height = side('H'), width = side('W');
       if (i == 0) format_.channels = static_cast<int>(std::min<int64_t>(channels, kMaxChannels + 1));
       DALI_ENFORCE(channels >= 1 && channels <= kMaxChannels,
-                   make_string("images: expected 1 to ", kMaxChannels, " channels, got ", channels, " in image ", i));
+                   make_string("images: expected ", layout_, " with 1 to ", kMaxChannels, " channels, got ", channels,
+                               " in image ", i, "; of another layout, say layout=\"CHW\" or \"HWC\""));
       DALI_ENFORCE(channels == format_.channels,
                    make_string("images: expected one number of channels in a batch, got ", format_.channels,
                                " in image 0 and ", channels, " in image ", i));
