@@ -181,9 +181,6 @@ class Loader:
         differ = _differences(self._settings(), state["settings"], () if strict else _MAKING)
         if differ:
             raise ValueError(f"state: expected one with {'; '.join(differ)}")
-        if self._first is not None:
-            self._first.exception()  # the thread ends; its batch is not the one to resume from
-            self._first = None
         data = self.pipeline.data
         done = _arguments.integer("state: batches", state["batches"], 0, 2**32 * len(self) - 1)
         replaced = _replaced(state["replaced"], 0 if data is None else len(data.records))
@@ -194,8 +191,11 @@ class Loader:
             if data is not None:
                 raise
             raise ValueError(f"state: checkpoint: expected one of this DALI and source ({error})") from error
+        if self._first is not None:
+            self._first.exception()  # the thread is over, and its batch not the one to resume from
         if data is not None:
             data.replaced = replaced
+        self._first = None
         self.pipeline, self._done, self._failed = pipeline, done, False
 
     def _settings(self) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from .._files import Report, held, replacing
 from . import checkpoint
 from .config import TrainConfig
 
+SLOW = 1.0  # seconds of which a user is told
+
 
 class Outputs:
     """The checkpoint, the log, the configuration, TensorBoard's curves, lines for the user and a progress bar.
@@ -82,7 +84,7 @@ class Outputs:
     @contextlib.contextmanager
     def telling_if_slow(self, line: str) -> Iterator[None]:
         """A line for the user if the block takes longer than a second."""
-        timer = threading.Timer(1.0, self.tell, (line,))
+        timer = threading.Timer(SLOW, self.tell, (line,))
         timer.daemon = True
         timer.start()
         try:
