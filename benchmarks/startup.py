@@ -7,8 +7,10 @@ compiled code.
 
 The run has what follows ``--`` as further settings. It is started once with an empty folder for what ``torch.compile``
 keeps, "cold", and then ``--repeats`` times with what the first one left there, "warm"; each run is stopped after its
-first step. Other caches, the plugin for DALI among them, are as they are. Exit status: 0; 1 if a run failed (its last
-lines say how); 2 for a bad argument.
+first step. Other caches, the plugin for DALI among them, are as they are. The columns after those of the whole have the
+median seconds of each phase, as the run's log has them: until modules are imported, the data set is listed, the network
+is on its device, the first batch is there and the first step is done. Exit status: 0; 1 if a run failed (its last lines
+say how); 2 for a bad argument.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ from common import add_shared, aligned, circumstances, number, parsed, significa
 from scaling import last_lines
 
 from prime_dali._command import STOPPED
-from prime_dali.training.checkpoint import LOG
+from prime_dali.training.checkpoint import LOG, read_log
 
 STEPS = 20  # that a run may have: more than one, as its schedule wants
 POLL = 0.01  # seconds
+PHASES = ("imports", "data", "network", "first_batch", "first_step")
 
 
 def first_step(command: list[str], folder: Path, environment: Mapping[str, str]) -> float:
@@ -55,9 +58,17 @@ def first_step(command: list[str], folder: Path, environment: Mapping[str, str])
     return passed
 
 
-def measure(options: argparse.Namespace) -> dict[str, list[float]]:
-    """The seconds of each run, cold and warm."""
+def phases(folder: Path) -> list[float]:
+    """The seconds of each of a run's :data:`PHASES`."""
+    line = read_log(folder)[0]
+    ended = [line[f"startup_{phase}"] for phase in PHASES]
+    return [end - begin for begin, end in zip([0.0, *ended], ended, strict=False)]
+
+
+def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, list[list[float]]]]:
+    """The seconds of each run, cold and warm, and those of each of its phases."""
     seconds: dict[str, list[float]] = {"cold": [], "warm": []}
+    parts: dict[str, list[list[float]]] = {"cold": [], "warm": []}
     with tempfile.TemporaryDirectory() as cache:
         without = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
         for kind in ("cold", *["warm"] * options.repeats):
@@ -69,7 +80,8 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
                 ]  # fmt: skip
                 environment = {**without, "TORCHINDUCTOR_CACHE_DIR": cache}
                 seconds[kind].append(first_step(command, Path(out), environment))
-    return seconds
+                parts[kind].append(phases(Path(out)))
+    return seconds, parts
 
 
 def parser() -> argparse.ArgumentParser:
@@ -86,15 +98,17 @@ def main(argv: list[str] | None = None) -> int:
     options = parsed(parser(), argv)
     facts = circumstances(options, "train")
     try:
-        seconds = measure(options)
+        seconds, parts = measure(options)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
-    rows = [["", "seconds", "min", "max"]]
-    rows += [[kind, *(significant(f(of)) for f in (statistics.median, min, max))] for kind, of in seconds.items()]
+    rows = [["", "seconds", "min", "max", *(phase.replace("_", " ") for phase in PHASES)]]
+    for kind, of in seconds.items():
+        whole = [f(of) for f in (statistics.median, min, max)]
+        rows.append([kind, *map(significant, [*whole, *map(statistics.median, zip(*parts[kind], strict=True))])])
     print(*aligned(rows), sep="\n")
     if options.json:
-        write_json(options.json, {**facts, "settings": vars(options), "results": seconds})
+        write_json(options.json, {**facts, "settings": vars(options), "results": seconds, "phases": parts})
     return 0
 
 

@@ -117,8 +117,8 @@ def dali_device(wish: str, plugin: Callable[[Finding], Finding], prime: bool = T
     """
     if wish == "cpu":
         return "cpu", "as requested"
-    findings = {finding.what: finding for finding in examine(plugin)}
-    gpu = findings["DALI on the GPU"] if prime else _dali_gpu(findings["GPU"], findings["DALI"])
+    dali = _dali()
+    gpu = _dali_gpu(_gpu(), dali, *(_for_prime(_operator(plugin, dali)) if prime else ()))
     if gpu.usable:
         return "gpu", "as requested" if wish == "gpu" else gpu.detail
     if wish == "gpu":
@@ -133,14 +133,27 @@ def examine(plugin: Callable[[Finding], Finding]) -> list[Finding]:
         plugin: Reports on the native DALI operator, which only ``prime_dali.dali`` can examine:
             ``dali.native.finding``. Called if DALI is installed.
     """
-    cuda = _cuda_build()
-    cupy = _package("cupy", "CuPy", _extras.install("cupy-cuda13"))
-    dali = _package("nvidia.dali", "DALI", _extras.install("dali-cuda13"))
-    gpu = _gpu()
-    absent = Finding(DALI_OPERATOR, False, f"DALI: {dali.detail}", dali.advice)
-    operator = plugin(dali) if dali.usable else absent
-    interface = cupy if cupy.usable or not operator.usable else operator
-    return [_cpu(), cuda, gpu, _torch(cuda), cupy, dali, operator, _dali_gpu(gpu, dali, cuda, interface)]
+    cuda, dali, gpu = _cuda_build(), _dali(), _gpu()
+    operator = _operator(plugin, dali)
+    on_gpu = _dali_gpu(gpu, dali, *_for_prime(operator))
+    return [_cpu(), cuda, gpu, _torch(cuda), _cupy(), dali, operator, on_gpu]
+
+
+def _cupy() -> Finding:
+    return _package("cupy", "CuPy", _extras.install("cupy-cuda13"))
+
+
+def _dali() -> Finding:
+    return _package("nvidia.dali", "DALI", _extras.install("dali-cuda13"))
+
+
+def _operator(plugin: Callable[[Finding], Finding], dali: Finding) -> Finding:
+    return plugin(dali) if dali.usable else Finding(DALI_OPERATOR, False, f"DALI: {dali.detail}", dali.advice)
+
+
+def _for_prime(operator: Finding) -> tuple[Finding, Finding]:
+    """What PRIME needs in a pipeline on a GPU; CuPy, which takes a second to import, only in place of the operator."""
+    return _cuda_build(), operator if operator.usable else _cupy()
 
 
 def _cpu() -> Finding:

@@ -7,6 +7,7 @@ stands a line now and then. The bar goes to stderr, as stdout may have results.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -49,6 +50,13 @@ def speed(count: int, seconds: float, unit: str) -> str:
     if rate >= 1 or not count:
         return f"{rate:,.0f} {unit}s per second" if rate >= 10 else f"{rate:.1f} {unit}s per second"
     return f"{1 / rate:.1f} s per {unit}"
+
+
+def since_start() -> float:
+    """Seconds since this process began, before Python could look at a clock."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        began = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")  # after the name: proc(5)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began
 
 
 class Progress:

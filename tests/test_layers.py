@@ -109,6 +109,17 @@ def test_imports_no_heavy_package(what: str) -> None:
     assert done.stdout.split() == []
 
 
+def test_what_starts_the_gpu_imports_torch_alone() -> None:
+    """So that it starts while the packages of the others are imported."""
+    found, new = set(), {"prime_dali.training.ranks"}
+    while new:
+        found |= new
+        new = {name for module in new for name in EDGES[module] if name != "prime_dali.torch_ops"} - found
+    assert "prime_dali._devices" in found
+    heavy = {name.split(".")[0] for module in found for name in imported(module)} & HEAVY
+    assert heavy == {"torch", "cupy"}  # which is imported where there is no torch
+
+
 def import_by_the_old_name() -> None:
     """In a process of its own, which has imported none of this by that name."""
     import prime_dali.recipes.trainer

@@ -48,6 +48,27 @@ def test_state_in_the_middle_of_an_epoch(folder: Path, device: str, tmp_path: Pa
     assert torch.load(tmp_path / "state.pt") == whole.state_dict() == json.loads(json.dumps(whole.state_dict()))
 
 
+def test_a_loader_that_was_started_has_the_same_batches(folder: Path, device: str, tmp_path: Path) -> None:
+    """Also after a state, which the batch of the thread does not precede; errors of the thread come with the batch."""
+    whole = train(folder, device)
+    expected = [batch for _ in range(2) for batch in whole]
+    started = train(folder, device)
+    started.start()
+    assert started.epoch == 0
+    with pytest.raises(ValueError, match="state: replaced"):
+        started.load_state_dict({**started.state_dict(), "replaced": [[0, COUNT]]})
+    assert_same([next(iter(started))], expected[:1])
+    resumed = train(folder, device)
+    resumed.start()
+    resumed.load_state_dict(started.state_dict())
+    assert_same([batch for _ in range(2) for batch in resumed], expected[1:])
+    (tmp_path / "broken.jpg").write_bytes(b"x")
+    broken = train(None, device, files=[tmp_path / "broken.jpg"] * 4, labels=[0] * 4)
+    broken.start()
+    with pytest.raises(ValueError, match=r"broken\.jpg"):
+        next(iter(broken))
+
+
 @pytest.mark.parametrize("keep", [
     lambda state, path: [torch.save(state, path), torch.load(path)][1],
     lambda state, path: json.loads(json.dumps(state)),

@@ -153,12 +153,17 @@ def test_bad_arguments_of_training(folder: Path, arguments: dict, exception: typ
 
 
 def test_the_gpu_needs_a_door_for_prime_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    have = [_devices.Finding(name, name not in ("CuPy", "DALI on the GPU"), name, "get it")
-            for name in ("GPU", "CuPy", "DALI", "DALI on the GPU")]  # fmt: skip
-    monkeypatch.setattr(_devices, "examine", lambda plugin: have)
-    assert _devices.dali_device("auto", native.finding, prime=False) == ("gpu", "GPU")
-    assert _devices.dali_device("auto", native.finding) == ("cpu", "DALI on the GPU")
-    have[2] = _devices.Finding("DALI", False, "not installed", "get DALI")
+    """The operator, or in place of it CuPy, which takes a second to import and is left alone otherwise."""
+    built = _devices.Finding("native DALI operator", True, "built")
+    absent = _devices.Finding("CuPy", False, "not installed", "get CuPy")
+    monkeypatch.setattr(_devices, "_gpu", lambda: _devices.Finding("GPU", True, "GPU"))
+    monkeypatch.setattr(_devices, "_cuda_build", lambda: _devices.Finding("CUDA back end", True, "built"))
+    monkeypatch.setattr(_devices, "_cupy", lambda: pytest.fail("imported"))
+    assert _devices.dali_device("auto", lambda dali: absent, prime=False) == ("gpu", "GPU")
+    assert _devices.dali_device("auto", lambda dali: built) == ("gpu", "GPU")
+    monkeypatch.setattr(_devices, "_cupy", lambda: absent)
+    assert _devices.dali_device("auto", lambda dali: absent) == ("cpu", "CuPy: not installed")
+    monkeypatch.setattr(_devices, "_dali", lambda: _devices.Finding("DALI", False, "not installed", "get DALI"))
     with pytest.raises(RuntimeError, match=r"device: expected a usable GPU, got: DALI: not installed\. get DALI"):
         _devices.dali_device("gpu", native.finding, prime=False)
 

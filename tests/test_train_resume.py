@@ -29,6 +29,7 @@ from training import ALONE, TEST, losses, run, settings, wait_for_a_loss
 from prime_dali import cli
 from prime_dali._command import INTERRUPTED, STOPPED
 from prime_dali._files import held
+from prime_dali._progress import since_start
 from prime_dali.models import networks
 from prime_dali.training import checkpoint, train
 from prime_dali.training.trainer import Trainer
@@ -69,7 +70,7 @@ def test_stops_without_waiting_for_a_validation(
     assert "per epoch" not in first  # there was no step in this process yet
     untimed = [
         [
-            {name: value for name, value in line.items() if name != "images_per_second"}
+            {name: value for name, value in line.items() if not name.startswith(("images_per_second", "startup_"))}
             for line in checkpoint.read_log(folder)
         ]
         for folder in (tmp_path, whole)
@@ -83,6 +84,10 @@ def test_a_run_and_what_it_leaves(whole: Path) -> None:
     assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
     log = checkpoint.read_log(whole)
     assert [line["step"] for line in log if "loss" in line] == [2, 4, 6, 8, 10, 12, 14, 16, 18]
+    ended = [log[0][f"startup_{phase}"] for phase in ("imports", "data", "network", "first_batch", "first_step")]
+    assert 0 < ended[0] < ended[-1] <= since_start()
+    assert ended == sorted(ended)
+    assert not any(name.startswith("startup_") for line in log[1:] for name in line)
     seen = [line for line in log if "accuracy" in line]
     assert [line["epoch"] for line in seen] == [1, 2, 3]
     assert all(line["images"] == TEST and line["accuracy"] == line["correct"] / TEST for line in seen)

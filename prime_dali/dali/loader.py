@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -98,6 +99,7 @@ class Loader:
         self.pipeline, self.on_error = pipeline, on_error
         self._done = 0  # batches returned, from the start of epoch 0
         self._failed = False
+        self._first: Future[Sequence[Any]] | None = None  # what start() runs
         # On a GPU: the last batch, and earlier ones that torch may still read, each with its event.
         self._last: Any = None
         self._held: list[tuple[Any, torch.cuda.Event]] = []
@@ -116,6 +118,14 @@ class Loader:
         """Indices of broken images that were found, each with the index of the one read instead."""
         return {} if self.pipeline.data is None else dict(self.pipeline.data.replaced)
 
+    def start(self) -> None:
+        """Build the pipeline and make its next batch in a thread, while the caller does something else; the next loop
+        begins with that batch, and raises the errors of the thread."""
+        if self._first is None:
+            thread = ThreadPoolExecutor(1, "prime-dali-start")
+            self._first = thread.submit(self._run)
+            thread.shutdown(wait=False)
+
     def __iter__(self) -> Iterator[Batch]:
         """The batches of an epoch, or the rest of one after ``break`` or ``load_state_dict``.
 
@@ -126,7 +136,8 @@ class Loader:
         """
         while True:
             self._wait_for_readers()
-            batch = self._batch(self._run())
+            first, self._first = self._first, None
+            batch = self._batch(self._run() if first is None else first.result())
             self._done += 1
             last = self._done % len(self) == 0
             yield batch
@@ -180,8 +191,11 @@ class Loader:
             if data is not None:
                 raise
             raise ValueError(f"state: checkpoint: expected one of this DALI and source ({error})") from error
+        if self._first is not None:
+            self._first.exception()  # the thread is over, and its batch not the one to resume from
         if data is not None:
             data.replaced = replaced
+        self._first = None
         self.pipeline, self._done, self._failed = pipeline, done, False
 
     def _settings(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .._progress import plural
@@ -207,25 +207,20 @@ def find(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def special(files: Iterable[str]) -> set[str]:
+def special(files: Sequence[str]) -> set[str]:
     """The pipes, sockets and devices among these paths; opening one may block forever.
 
     Listing a folder gives the type of all its files at once; only links are checked one by one. Paths that cannot be
     checked are not reported; reading them raises an error.
     """
-    wanted: dict[str, set[str]] = {}
-    for file in files:
-        folder, name = os.path.split(file)
-        wanted.setdefault(folder, set()).add(name)
-    found = set()
-    for folder, names in wanted.items():
+    odd: set[str] = set()
+    for folder in {file[: file.rfind("/") + 1] for file in files}:
         try:
             with os.scandir(folder or ".") as entries:
-                odd = [e.name for e in entries if e.name in names and not e.is_file(follow_symlinks=False)]
+                odd.update(folder + entry.name for entry in entries if not entry.is_file(follow_symlinks=False))
         except OSError:  # permissions may allow reading the files of a folder, but not listing it
-            odd = list(names)
-        found |= {path for name in odd if is_special(path := os.path.join(folder, name))}
-    return found
+            odd.update(file for file in files if file.startswith(folder))
+    return {file for file in files if file in odd and is_special(file)}
 
 
 def is_special(file: str | os.PathLike[str]) -> bool:

@@ -8,7 +8,7 @@ import json
 import shlex
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -149,43 +149,52 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
 
 def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]:
     """The conditions of the numbers, a line each; ``missing``: names of the runs that have none."""
-    config = grid.config(Run("base", {}))
     done = [content for row in table for content in row.finished]
-    results = [content["results"] for content in done]
-    seeds = dict.fromkeys(grid.config(run).seed for run in grid.runs if run.of)
-    several = f"seeds {' '.join(map(str, seeds))}" if seeds else f"seed {config.seed}"
-    out = [
-        f"{plural(len(grid.runs), 'run')}, {len(done)} finished; unless a run says otherwise:"
-        f" {DATASETS[config.dataset]}, {config.network}, {config.method}, {plural(config.epochs, 'epoch')}, "
-        f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}",
-        *([f"a trial: at most {plural(config.limit_steps, 'step')} per epoch"] if config.limit_steps else []),
-        *([f"PARTIAL: {plural(len(missing), 'run is', 'runs are')} missing: {'; '.join(missing)}"] if missing else []),
-        "mean ± standard deviation over seeds"
-        if len(seeds) > 1
-        else "one run each: differences within the spread over seeds are not significant",
-    ]
+    out = [*_runs(grid, len(done), missing)]
     copies = {run.row for run in grid.runs if "data" in run.settings}  # their means are their own
     out += _data(grid, [content for row in table if row.run not in copies for content in row.finished])
-    for settings in {json.dumps([one["settings"][k] for k in ("hardware", "precision")]) for one in results}:
-        hardware, precision = json.loads(settings)
-        out.append(f"evaluated on {hardware}, in {precision}")
-    for found in sorted({json.dumps(_benchmark(one), sort_keys=True) for one in results}):
-        one = json.loads(found)
-        missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
-        sizes = " to ".join(f"{size:,}" for size in one["images"])
-        made = "regenerated" if one["regenerated"] else "as found, without a manifest.json"
-        out.append(f"corruptions: {one['folder']}, {made}; {sizes} images per corruption and severity{missing}")
-    for versions in sorted({json.dumps(one["versions"]) for one in results}):
-        out.append(", ".join(f"{name} {version}" for name, version in json.loads(versions).items()))
+    out += _evaluation([content["results"] for content in done])
     if any(not row.measured for row in table):
         out.append(f'"reported": {reported.SOURCE}; not measured')
     compiling = ", of runs of earlier versions with the first step, which compiles the network"
     earlier = compiling if any(content.get("first_step_counts", True) for content in done) else ""
     out.append(f"minutes: time of training steps, without validation, checkpoints and startup{earlier}{beside(table)}")
-    out.append(
-        f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}"
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return [*out, f"{now}: {shlex.join(['prime-dali', *sys.argv[1:]])}"]
+
+
+def _runs(grid: Grid, finished: int, missing: Sequence[str]) -> Iterator[str]:
+    """What was trained."""
+    config = grid.config(Run("base", {}))
+    seeds = dict.fromkeys(grid.config(run).seed for run in grid.runs if run.of)
+    several = f"seeds {' '.join(map(str, seeds))}" if seeds else f"seed {config.seed}"
+    yield (
+        f"{plural(len(grid.runs), 'run')}, {finished} finished; unless a run says otherwise:"
+        f" {DATASETS[config.dataset]}, {config.network}, {config.method}, {plural(config.epochs, 'epoch')}, "
+        f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}"
     )
-    return out
+    if config.limit_steps:
+        yield f"a trial: at most {plural(config.limit_steps, 'step')} per epoch"
+    if missing:
+        yield f"PARTIAL: {plural(len(missing), 'run is', 'runs are')} missing: {'; '.join(missing)}"
+    if len(seeds) > 1:
+        yield "mean ± standard deviation over seeds"
+    else:
+        yield "one run each: differences within the spread over seeds are not significant"
+
+
+def _evaluation(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How the runs were evaluated: a line for each of the hardware, benchmarks and versions among them."""
+    for hardware, precision in dict.fromkeys((r["settings"]["hardware"], r["settings"]["precision"]) for r in results):
+        yield f"evaluated on {hardware}, in {precision}"
+    for found in sorted({json.dumps(_benchmark(one), sort_keys=True) for one in results}):
+        one = json.loads(found)
+        missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
+        sizes = " to ".join(f"{size:,}" for size in one["images"])
+        made = "regenerated" if one["regenerated"] else "as found, without a manifest.json"
+        yield f"corruptions: {one['folder']}, {made}; {sizes} images per corruption and severity{missing}"
+    for versions in sorted({json.dumps(one["versions"]) for one in results}):
+        yield ", ".join(f"{name} {version}" for name, version in json.loads(versions).items())
 
 
 def beside(table: Sequence[Row]) -> str:

@@ -84,15 +84,15 @@ def _with_drop_path(build: Callable[..., nn.Module], option: str, rate: float, n
         ) from error
 
 
-def check_sizes(network: nn.Module, name: str, sizes: dict[str, tuple[int, ...]], device: torch.device) -> None:
-    """ValueError unless a network takes square images of these sides, by the name of the setting that has them."""
+def check_sizes(network: nn.Module, name: str, sizes: dict[str, tuple[int, ...]]) -> None:
+    """ValueError unless a network, on the CPU, takes square images of these sides, by the setting that has them."""
     training = network.training
     network.eval()
     for setting, sides in sizes.items():
         for side in sides:
             try:
                 with torch.inference_mode():
-                    network(torch.zeros(1, 3, side, side, device=device))
+                    network(torch.zeros(1, 3, side, side))
             except (AssertionError, RuntimeError, ValueError) as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise ValueError(

@@ -137,6 +137,9 @@ class CifarData:
         for pixels, classes in zip(images.split(VALIDATION_BATCH), labels.split(VALIDATION_BATCH), strict=True):
             yield self._plain(pixels.to(self.ranks.device).permute(0, 3, 1, 2), None), classes.to(self.ranks.device)
 
+    def start(self) -> None:
+        """Nothing is to be prepared for the first batch."""
+
     def state(self) -> Any:
         """None: the number of the step is sufficient."""
         return None
@@ -215,6 +218,10 @@ class FolderData:
         for images, labels, _ in self._val:
             assert isinstance(images, torch.Tensor)
             yield images.to(self._dtype), labels
+
+    def start(self) -> None:
+        """Make the first batch in a thread, while the network is created; not before :meth:`restore`."""
+        self._train.start()
 
     def state(self) -> Any:
         """The position of the next training batch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import yaml
 from .._files import Report, held, replacing
 from . import checkpoint
 from .config import TrainConfig
+
+SLOW = 1.0  # seconds of which a user is told
 
 
 class Outputs:
@@ -77,6 +80,17 @@ class Outputs:
         if self._first:
             with contextlib.nullcontext() if self._bar is None else self._bar.hidden():
                 self._report(line)
+
+    @contextlib.contextmanager
+    def telling_if_slow(self, line: str) -> Iterator[None]:
+        """A line for the user if the block takes longer than a second."""
+        timer = threading.Timer(SLOW, self.tell, (line,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def log(self, step: int, epoch: float, **numbers: float) -> None:
         """A line of the log, and points of the curves."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +12,38 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.functional import conv2d
 
 from .. import _devices
+
+
+def wake(wish: str, *, decodes: bool = False) -> None:
+    """Start the GPU of this process in a thread, as CUDA and cuDNN take seconds, in which modules can be imported.
+
+    Args:
+        wish, decodes: As for :meth:`Ranks.start`, which needs not wait as long then.
+
+    Raises:
+        RuntimeError: As there.
+    """
+    device = _choose_device(wish, decodes)
+    if device.type == "cuda":
+        threading.Thread(target=_compute, args=(device,), daemon=True).start()
+
+
+def _compute(device: torch.device) -> None:
+    """A convolution, without Python's lock most of the time."""
+    with contextlib.suppress(RuntimeError):  # comes again, and is reported, when the run uses the GPU
+        pixels = torch.zeros(8, 8, 8, 8, dtype=torch.bfloat16, device=device)
+        conv2d(pixels, pixels).sum().item()
+
+
+def _choose_device(wish: str, decodes: bool) -> torch.device:
+    if decodes:
+        # Streams that share one of the GPU's queues, of which CUDA makes 8, wait for each other: decoding for a whole
+        # training step. Read when CUDA starts. Under MPS few processes can have so many.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    return _devices.torch_device(wish, int(os.environ.get("LOCAL_RANK", 0)))
 
 
 @dataclass(frozen=True)
@@ -33,12 +65,8 @@ class Ranks:
         Raises:
             RuntimeError: ``"cuda"``, but there is no GPU for this process.
         """
-        if decodes:
-            # Streams that share one of the GPU's queues, of which CUDA makes 8, wait for each other: decoding for a
-            # whole training step. Read when CUDA starts. Under MPS few processes can have so many.
-            os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-        rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
-        device = _devices.torch_device(wish, local)
+        rank, world = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1)))
+        device = _choose_device(wish, decodes)
         if device.type == "cuda":
             torch.cuda.set_device(device)
         if world > 1:  # NCCL itself starts at the first collective: what is chosen for it until then counts

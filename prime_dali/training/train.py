@@ -204,8 +204,10 @@ def main(argv: list[str]) -> None:
         TypeError, ValueError, OSError, RuntimeError, ImportError: As :class:`Trainer`.
     """
     config = read(argv)
-    from .ranks import Ranks  # after the words have been checked, for torch and torchvision take seconds
-    from .trainer import Trainer
+    from .ranks import Ranks, wake  # after the words have been checked, for torch and torchvision take seconds
+
+    wake(config.device, decodes=not config.is_cifar)
+    from .trainer import Trainer  # while the GPU starts
 
     ranks = Ranks.start(config.device, decodes=not config.is_cifar)
     trainer = Trainer(config, ranks, lambda line: print(line, flush=True), _progress.Progress)

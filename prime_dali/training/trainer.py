@@ -12,7 +12,7 @@ import torch
 
 from .. import _devices
 from .._files import Report
-from .._progress import clock, facts, plural
+from .._progress import clock, facts, plural, since_start
 from ..models import creation, networks
 from . import checkpoint, numerics, optimization
 from .config import TrainConfig, differences
@@ -58,6 +58,8 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, ranks: Ranks, report: Report = print, progress: Any = None) -> None:
         self.config, self.ranks = config, ranks
+        self._startup: dict[str, float] = {}  # for the next line of the log: when each phase of it ended
+        self._started("imports")
         config.share(ranks.world)
         self.outputs = Outputs(config, ranks.first, report, progress)
         self.folder = self.outputs.folder
@@ -68,12 +70,16 @@ class Trainer:
         numerics.choose(config.deterministic)
         torch.manual_seed(config.seed)
         self.dtype = torch.bfloat16 if config.low_precision(ranks.device.type) else torch.float32
-        self.data: CifarData | FolderData = (CifarData if config.is_cifar else FolderData)(config, ranks, self.dtype)
+        with self.outputs.telling_if_slow("reading the data set ..."):
+            self.data: CifarData | FolderData
+            self.data = (CifarData if config.is_cifar else FolderData)(config, ranks, self.dtype)
+        if state is None:
+            self.data.start()
+        self._started("data")
         self.classifier = _classifier(config, self.data.classes, config.weights if state is None else "")
+        creation.check_sizes(self.classifier.network, config.network, {"sizes": config.sizes, "size": (config.size,)})
         self.network = self.classifier.network.to(ranks.device).to(memory_format=torch.channels_last)
         numerics.choose_attention(self.network, ranks.device, config.deterministic)
-        given = {"sizes": config.sizes, "size": (config.size,)}
-        creation.check_sizes(self.network, config.network, given, ranks.device)
         self.steps = min(self.data.steps, config.limit_steps or self.data.steps)
         self.total = self.steps * config.epochs
         self.training_step = TrainingStep(self.network, config, ranks, self.dtype, self.total)
@@ -89,6 +95,7 @@ class Trainer:
         self._stopping = Stopping(notice if ranks.first else "")
         self._from = self.step, self.seconds  # at the start of this process
         self._starting = 0.0  # seconds of its first step, which compiles the network, and is not counted
+        self._started("network")
 
     def run(self) -> Result:
         """Train to the end, or until a signal (SIGTERM, SIGUSR1, Ctrl-C: save and stop; Ctrl-C again: stop at once).
@@ -152,12 +159,19 @@ class Trainer:
         start = time.monotonic()
         if self.config.compile:
             self.outputs.tell("compiling the network ...")
-        loss = self.train_step(*next(batches))
+        batch = next(batches)
+        self._started("first_batch")
+        loss = self.train_step(*batch)
         loss.item()
+        self._started("first_step")
         self._starting = time.monotonic() - start
         if self.config.compile:
             self.outputs.tell(f"compiled, and ran the first step, in {clock(self._starting)}")
         return loss
+
+    def _started(self, phase: str) -> None:
+        """A phase of the start-up is over."""
+        self._startup[f"startup_{phase}"] = round(since_start(), 3)
 
     def _epoch_seconds(self) -> float:
         """Time of an epoch at the speed of this process's steps, without the first one if there are others."""
@@ -178,7 +192,9 @@ class Trainer:
         checkpoint.check_losses(self.folder, losses, self.step, self.total)
         self._losses = []
         rate = self.config.batch * (timed / elapsed if timed else 1 / self._starting)
-        self._log(loss=sum(losses) / len(losses), lr=self.training_step.lr, images_per_second=rate)
+        lr = self.training_step.lr
+        self._log(loss=sum(losses) / len(losses), lr=lr, images_per_second=rate, **self._startup)
+        self._startup = {}
         self.outputs.note(f"loss {losses[-1]:.3f}")
 
     def _validation_due(self) -> bool:
