@@ -77,7 +77,7 @@ class Epochs(torch.nn.Module):
                 warnings.warn(
                     f"{type(self).__name__}: index {first} came again, without an epoch, and is augmented as before; "
                     "name the epoch in each call (epoch=), or call set_epoch(epoch) before each epoch",
-                    stacklevel=3,
+                    stacklevel=5,  # past forward and the two frames of a module's call
                 )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
