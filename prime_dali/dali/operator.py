@@ -82,8 +82,7 @@ def prime(
         views: 1, or 3: the clean image and two augmented views; or 2: the clean image and one.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
         out_dtype: ``types.UINT8``, ``UINT16``, ``FLOAT16`` or ``FLOAT``, or ``"uint8"``, ``"uint16"``, ``"float16"`` or
-            ``"float32"``. None: that of the images, or FLOAT if integers
-            are normalized.
+            ``"float32"``. None: that of the images, or FLOAT if integers are normalized.
         layout: Axes of the images, ``"HWC"`` or ``"CHW"``, or of sequences ``"FHWC"`` or ``"FCHW"``.
         out_layout: Axes of the result, in another order. None: ``layout``.
         mode: See above.
