@@ -62,7 +62,7 @@ def phases(folder: Path) -> list[float]:
     """The seconds of each of a run's :data:`PHASES`."""
     line = read_log(folder)[0]
     ended = [line[f"startup_{phase}"] for phase in PHASES]
-    return [end - begin for begin, end in zip([0.0, *ended], ended, strict=False)]
+    return [round(end - begin, 3) for begin, end in zip([0.0, *ended], ended, strict=False)]
 
 
 def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, list[list[float]]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import typing
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 from prime_dali.models import networks
-from prime_dali.training import train
+from prime_dali.training import outputs, train
 from prime_dali.training.config import NAMES, RECIPES, TrainConfig, defaults, differences
 
 
@@ -210,3 +211,17 @@ def test_the_color_cutoff() -> None:
     assert "color cutoffs up to 100" in config.also()
     with pytest.raises(ValueError, match="color_cut_max: expected 1 to 1024, got 1025"):
         TrainConfig(data="d", out="o", color_cut_max=1025)
+
+
+def test_what_takes_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "SLOW", 0.05)
+    told: list[str] = []
+    tells = outputs.Outputs(
+        TrainConfig(**defaults("cifar10", "prime") | {"data": "d", "out": str(tmp_path)}), True, told.append, None
+    )
+    with tells.telling_if_slow("not told"):
+        pass
+    with tells.telling_if_slow("reading"):
+        while not told:
+            time.sleep(0.01)
+    assert told == ["reading"]

@@ -204,13 +204,14 @@ def main(argv: list[str]) -> None:
         TypeError, ValueError, OSError, RuntimeError, ImportError: As :class:`Trainer`.
     """
     config = read(argv)
-    from .ranks import Ranks, wake  # after the words have been checked, for torch and torchvision take seconds
+    with _command.keeping_all():
+        from .ranks import Ranks, wake  # after the words have been checked, for torch and torchvision take seconds
 
-    wake(config.device, decodes=not config.is_cifar)
-    from .trainer import Trainer  # while the GPU starts
+        wake(config.device, decodes=not config.is_cifar)
+        from .trainer import Trainer  # while the GPU starts
 
-    ranks = Ranks.start(config.device, decodes=not config.is_cifar)
-    trainer = Trainer(config, ranks, lambda line: print(line, flush=True), _progress.Progress)
+        ranks = Ranks.start(config.device, decodes=not config.is_cifar)
+        trainer = Trainer(config, ranks, lambda line: print(line, flush=True), _progress.Progress)
     if ranks.first:
         print(trainer.about(), flush=True)
     result = trainer.run()

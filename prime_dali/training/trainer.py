@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .. import _devices
+from .._command import keeping_all
 from .._files import Report
 from .._progress import clock, facts, plural, since_start
 from ..models import creation, networks
@@ -161,8 +162,9 @@ class Trainer:
             self.outputs.tell("compiling the network ...")
         batch = next(batches)
         self._started("first_batch")
-        loss = self.train_step(*batch)
-        loss.item()
+        with keeping_all():
+            loss = self.train_step(*batch)
+            loss.item()
         self._started("first_step")
         self._starting = time.monotonic() - start
         if self.config.compile:
