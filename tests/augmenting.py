@@ -52,7 +52,7 @@ def augmented(image: np.ndarray, number: int, copy: int, seed: int = 0, preset: 
 
 def write_cifar(folder: Path, classes: int, images: np.ndarray, labels: np.ndarray) -> Path:
     """Class folders: what read_cifar takes for any number of classes."""
-    for part, count in (("train", len(images)), ("test", 4)):
+    for part, count in (("train", len(images)), ("test", classes)):
         for i in range(classes):
             (folder / part / f"kind{i:02d}").mkdir(parents=True, exist_ok=True)
         for i, (image, label) in enumerate(zip(images[:count], labels, strict=False)):

@@ -136,14 +136,17 @@ def test_sixteen_bits_are_refused(source: Path, tmp_path: Path, capsys: pytest.C
 ])  # fmt: skip
 def test_cifar(classes: int, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prime_dali.tools.augment._copies, "_BATCH", 3)
-    source = write_cifar(tmp_path / "cifar", classes, tiles(23), np.arange(23) % 7)
+    total = max(23, classes)  # every class has an image
+    source = write_cifar(
+        tmp_path / "cifar", classes, np.resize(tiles(64), (total, 32, 32, 3)), np.arange(total) % classes
+    )
     out = tmp_path / "out"
     command = [str(source), str(out), "--cifar", str(classes), "--copies", "2", "--seed", "3", "--device", "cpu"]
     augment.main(command)
     assert files(out).keys() == {*names, "manifest.json", "files.jsonl"}
     train, made = read_cifar(source, classes, train=True), read_cifar(out, classes, train=True)
     assert made.classes == train.classes
-    assert len(made.images) == 3 * 23
+    assert len(made.images) == 3 * total
     at = 0
     for line in lines(out):
         count, first = line["records"] // 3, line["first_number"]
@@ -154,7 +157,7 @@ def test_cifar(classes: int, names: list[str], tmp_path: Path, monkeypatch: pyte
                 np.testing.assert_array_equal(made.images[at], expected)
                 assert made.labels[at] == train.labels[number]
                 at += 1
-    assert at == 3 * 23
+    assert at == 3 * total
     test, kept = read_cifar(source, classes, train=False), read_cifar(out, classes, train=False)
     np.testing.assert_array_equal(kept.images, test.images)
     np.testing.assert_array_equal(kept.labels, test.labels)
@@ -162,7 +165,9 @@ def test_cifar(classes: int, names: list[str], tmp_path: Path, monkeypatch: pyte
     text = (out / "files.jsonl").read_text()
     for wrong in ({"records": 7}, {"first_number": 10**9}):
         (out / "files.jsonl").write_text(json.dumps({**lines(out)[0], **wrong}) + "\n")
-        with pytest.raises(ValueError, match=f"files.jsonl: expected {names[0]} to hold 2 copies of some of 23 images"):
+        with pytest.raises(
+            ValueError, match=f"files.jsonl: expected {names[0]} to hold 2 copies of some of {total} images"
+        ):
             augment.remake(f"{out / names[0]}:0")
         (out / "files.jsonl").write_text(text)
     for record in (0, 3, lines(out)[0]["records"] - 1):

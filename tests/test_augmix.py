@@ -243,7 +243,7 @@ def test_number_of_operators_and_no_wait() -> None:
         warp(look_up(chains, *parts), matrices)
     assert len(slot.names) <= 60
     with Count() as rest:
-        AugMix(3, views=3, mean=MEAN, std=STD)(images, index)
+        AugMix(3, views=3, mean=MEAN, std=STD)(images, index, 0)
     assert "prime_dali::augmix_chains" in rest.names
     assert len(rest.names) <= 110
     waits = {"aten::_local_scalar_dense", "aten::nonzero", "aten::item", "aten::equal", "aten::masked_select"}

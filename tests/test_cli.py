@@ -42,7 +42,8 @@ def test_doctor_of_a_build_without_cuda_and_torch() -> None:
 
 
 def test_a_command_that_needs_torch_says_how_to_get_it() -> None:
-    program = "import sys; sys.modules['torch'] = None; from prime_dali.cli import main; sys.exit(main(['evaluate']))"
+    program = "import sys; sys.modules['torch'] = None; from prime_dali.cli import main\n"
+    program += "sys.exit(main(['evaluate', 'last.pt', '--clean', 'data']))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert re.fullmatch(r"prime-dali evaluate: .*: pip install 'prime-dali\[torch\]'\n", done.stderr), done.stderr

@@ -95,7 +95,7 @@ def reported_lines(name: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.usefixtures("pages")
-@pytest.mark.parametrize("name", ["ablation", "sample_complexity", "cost", "similarity"])
+@pytest.mark.parametrize("name", ["sample_complexity", "cost", "similarity"])
 def test_plots_show_the_numbers_of_the_reports(name: str) -> None:
     """A file that was transcribed from a report has its numbers."""
     content, lines = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text()), reported_lines(name)

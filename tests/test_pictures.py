@@ -337,10 +337,10 @@ def test_all_pictures_that_cannot_be_used_are_in_one_message(tmp_path: Path) -> 
     with pytest.raises(PhotoError) as bad:
         _pictures.read_photos(files, 32, "raise", print)
     named = "; ".join(f"{file}: not a readable image (empty)" for file in files[:10])
-    assert str(bad.value) == f"12 images cannot be used: {named}; and 2 more"
+    assert str(bad.value) == f"12 images cannot be used: {named}; and 2 more; --on-error skip leaves such files out"
     with pytest.raises(PhotoError) as bad:
         _pictures.read_photos(files[:1], 32, "raise", print)
-    assert str(bad.value) == f"{files[0]}: not a readable image (empty)"
+    assert str(bad.value) == f"{files[0]}: not a readable image (empty); --on-error skip leaves such files out"
 
 
 def test_names_that_would_become_one(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_corrupt_cifar(tmp_path: Path, command: Command, monkeypatch: pytest.Mon
     shutil.rmtree(out / ".shards" / "2-of-3")
     said = command(*words, "--join", status=1)
     assert "expected the work of 2 shards" not in said
-    assert "missing: 2/3 (1 of 1 job not done); run these with --shard, then --join again" in said
+    assert "missing: 2/3 (3 of 3 jobs not done); run these with --shard, then --join again" in said
     command(*words, "--shard", "2/3")
     command(*words, "--join")
     assert files(out) == files(one)
