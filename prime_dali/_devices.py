@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -95,6 +96,15 @@ def name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu, {plural(torch.get_num_threads(), 'thread')}"
+
+
+def process_group() -> tuple[int, int] | None:
+    """The rank of this process in ``torch.distributed`` and the number of ranks; None if there is no process group.
+    torch is not imported: a process that has not done so is in none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
 def hardware(device: torch.device) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from nvidia.dali import types as dali_types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, do_not_convert
 
-from .. import _arguments, arrays
+from .. import _arguments, _devices, arrays
 from .._native import require_torch
 from ..config import PrimeConfig, as_config
 from . import native
@@ -167,10 +166,8 @@ def _stream(seed: int) -> int:
 
 def _rank() -> int:
     """The rank of this process, by torch.distributed or its launcher; 0 if it is none."""
-    torch = sys.modules.get("torch")  # a process that did not import it has no group
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return int(torch.distributed.get_rank())
-    return int(os.environ.get("RANK", "0"))
+    group = _devices.process_group()
+    return int(os.environ.get("RANK", "0")) if group is None else group[0]
 
 
 def _mode(mode: str, nodes: dict[str, DataNode]) -> str:
@@ -369,14 +366,16 @@ def _leaving_streams_alone(function: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
+_DTYPES = {"uint8": types.UINT8, "uint16": types.UINT16, "float16": types.FLOAT16, "float32": types.FLOAT}
+
+
 def dtype_of(dtype: Any) -> Any:
     """DALI's dtype of a name that torch and NumPy have; anything else as it is."""
-    names = {"uint8": types.UINT8, "uint16": types.UINT16, "float16": types.FLOAT16, "float32": types.FLOAT}
-    return names.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    return _DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    known = {types.UINT8: np.uint8, types.UINT16: np.uint16, types.FLOAT16: np.float16, types.FLOAT: np.float32}
-    if dtype not in known:
-        raise TypeError(f"out_dtype: expected types.UINT8, UINT16, FLOAT16 or FLOAT, got {dtype!r}")
-    return np.dtype(known[dtype])
+    for name, known in _DTYPES.items():
+        if dtype == known:
+            return np.dtype(name)
+    raise TypeError(f"out_dtype: expected types.UINT8, UINT16, FLOAT16 or FLOAT, got {dtype!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from nvidia.dali.data_node import DataNode
 
-from .. import _arguments
+from .. import _arguments, _devices
 from ..data.folders import SPLITS
 from ..data.records import Records
 from .settings import assign
@@ -42,10 +41,7 @@ class _Shared:
         """Shard and number of shards: as given, or rank and world size of torch.distributed, or 0 and 1."""
         if self.shard_id is not None and self.num_shards is not None:
             return self.shard_id, self.num_shards
-        torch = sys.modules.get("torch")  # a process group exists only if torch is imported
-        if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
-            return 0, 1
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return _devices.process_group() or (0, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import jobs
-from ..data.folders import check_no_parts, classes, shown
+from ..data.folders import classes, shown
 from ..data.formats import has_shards, open_records
 from ..data.pictures import PhotoError, naming_errors, open_picture
 from ..data.records import Records
@@ -68,7 +68,6 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
         return Photographs(records, tuple(Path(folders[place], f"{number:08d}.JPEG") for number, place in places))
     if not source.is_dir() or not classes(source):
         raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, or shards, found none")
-    check_no_parts(source, classes(source))
     records = open_records(source)
     names = tuple(Path(file).relative_to(source) for file in records.files)
     jobs.check_distinct(source, names, _target)

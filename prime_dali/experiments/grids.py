@@ -64,9 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     add("--grid", type=Path, metavar="FILE", help="a grid file; default: the built-in grid")
     grid_file.add_options(parser)
     about = (
-        "options of prime-dali evaluate: cifar-c=DIR or imagenet-c=DIR, which a grid needs for its table, and others"
+        "options of prime-dali evaluate: cifar-c=DIR or imagenet-c=DIR, which a grid needs for its table, and others; "
+        "default of clean: the test set of data"
     )
-    about += "; default of clean: the test set of data"
     add("--evaluate", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=about)
     default = f"; default: {' '.join(map(str, analysis.seeds))}" if analysis.seeds else ""
     add("--seeds", nargs="+", type=int, metavar="S", help="repeat every run with each seed; the table has means "

@@ -60,7 +60,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, ranks: Ranks, report: Report = print, progress: Any = None) -> None:
         self.config, self.ranks = config, ranks
         self._startup: dict[str, float] = {}  # for the next line of the log: when each phase of it ended
-        self._started("imports")
+        self._ended("imports")
         config.share(ranks.world)
         self.outputs = Outputs(config, ranks.first, report, progress)
         self.folder = self.outputs.folder
@@ -76,7 +76,7 @@ class Trainer:
             self.data = (CifarData if config.is_cifar else FolderData)(config, ranks, self.dtype)
         if state is None:
             self.data.start()
-        self._started("data")
+        self._ended("data")
         self.classifier = _classifier(config, self.data.classes, config.weights if state is None else "")
         creation.check_sizes(self.classifier.network, config.network, {"sizes": config.sizes, "size": (config.size,)})
         self.network = self.classifier.network.to(ranks.device).to(memory_format=torch.channels_last)
@@ -96,7 +96,7 @@ class Trainer:
         self._stopping = Stopping(notice if ranks.first else "")
         self._from = self.step, self.seconds  # at the start of this process
         self._starting = 0.0  # seconds of its first step, which compiles the network, and is not counted
-        self._started("network")
+        self._ended("network")
 
     def run(self) -> Result:
         """Train to the end, or until a signal (SIGTERM, SIGUSR1, Ctrl-C: save and stop; Ctrl-C again: stop at once).
@@ -161,18 +161,18 @@ class Trainer:
         if self.config.compile:
             self.outputs.tell("compiling the network ...")
         batch = next(batches)
-        self._started("first_batch")
+        self._ended("first_batch")
         with keeping_all():
             loss = self.train_step(*batch)
             loss.item()
-        self._started("first_step")
+        self._ended("first_step")
         self._starting = time.monotonic() - start
         if self.config.compile:
             self.outputs.tell(f"compiled, and ran the first step, in {clock(self._starting)}")
         return loss
 
-    def _started(self, phase: str) -> None:
-        """A phase of the start-up is over."""
+    def _ended(self, phase: str) -> None:
+        """Note when a phase of the start-up was over."""
         self._startup[f"startup_{phase}"] = round(since_start(), 3)
 
     def _epoch_seconds(self) -> float:
