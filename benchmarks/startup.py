@@ -5,9 +5,10 @@ compiled code.
 
     python benchmarks/startup.py --device cuda --json startup.json -- --recipe imagenet --data FOLDER
 
-The run has what follows ``--`` as further settings. It is started once with an empty folder for what ``torch.compile``
-keeps, "cold", and then ``--repeats`` times with what the first one left there, "warm"; each run is stopped after its
-first step. Other caches, the plugin for DALI among them, are as they are. The columns after those of the whole have the
+The run has what follows ``--`` as further settings. It is started once with empty folders for what ``torch.compile``
+keeps and for Python's byte code, which installers make of every module and some images of machines leave out, "cold",
+and then ``--repeats`` times with what the first one left there, "warm"; each run is stopped after its first step. Other
+caches, the plugin for DALI among them, are as they are. The columns after those of the whole have the
 median seconds of each phase, as the run's log has them: until modules are imported, the data set is listed, the network
 is on its device, the first batch is there and the first step is done. Exit status: 0; 1 if a run failed (its last lines
 say how); 2 for a bad argument.
@@ -70,7 +71,9 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[s
     seconds: dict[str, list[float]] = {"cold": [], "warm": []}
     parts: dict[str, list[list[float]]] = {"cold": [], "warm": []}
     with tempfile.TemporaryDirectory() as cache:
-        without = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
+        set_here = ("TRITON_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: value for name, value in os.environ.items() if name not in set_here}
+        caches = {"TORCHINDUCTOR_CACHE_DIR": f"{cache}/compiled", "PYTHONPYCACHEPREFIX": f"{cache}/bytecode"}
         for kind in ("cold", *["warm"] * options.repeats):
             print(f"{kind} ...", file=sys.stderr, flush=True)
             with tempfile.TemporaryDirectory() as out:
@@ -78,8 +81,7 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[s
                     sys.executable, "-m", "prime_dali", "train", "--out", out, "--device", options.device,
                     "--epochs", "1", "--limit-steps", str(STEPS), "--log-every", "1", *options.settings,
                 ]  # fmt: skip
-                environment = {**without, "TORCHINDUCTOR_CACHE_DIR": cache}
-                seconds[kind].append(first_step(command, Path(out), environment))
+                seconds[kind].append(first_step(command, Path(out), {**kept, **caches}))
                 parts[kind].append(phases(Path(out)))
     return seconds, parts
 
