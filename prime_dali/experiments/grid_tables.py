@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 import statistics
@@ -271,21 +269,18 @@ def write(folder: Path, name: str, notes: Sequence[str], table: Sequence[Row], t
         "format": "prime-dali-grid", "version": 1, "analysis": name, "prime-dali": __version__, "notes": list(notes),
         "rows": plain,
     }  # fmt: skip
-    texts = {"md": text, "csv": _csv(table), "json": json.dumps(content, indent=1) + "\n"}
+    texts = {"md": text, "csv": _tables.csv(_csv_rows(table)), "json": json.dumps(content, indent=1) + "\n"}
     return write_texts(folder, {f"{name}.{suffix}": own for suffix, own in texts.items()})
 
 
-def _csv(table: Sequence[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+def _csv_rows(table: Sequence[Row]) -> Iterator[Sequence[object]]:
     columns = [*COLUMNS, BAR, *_present(table, ECE)]
     spreads = [f"{column} standard deviation" for column in columns]
-    writer.writerow(["run", "dataset", "source", "state", "seeds", *columns, "minutes", *spreads])
+    yield ["run", "dataset", "source", "state", "seeds", *columns, "minutes", *spreads]
     for row in table:
         numbers, spread = ([given.get(column) for column in columns] for given in (row.scores, row.spread))
         source = "measured" if row.measured else "reported"
-        writer.writerow([row.run, row.dataset, source, row.state, row.runs or "", *numbers, row.minutes, *spread])
-    return out.getvalue()
+        yield [row.run, row.dataset, source, row.state, row.runs or "", *numbers, row.minutes, *spread]
 
 
 def read(path: Path) -> list[Row]:
