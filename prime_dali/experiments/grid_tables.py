@@ -29,12 +29,6 @@ COLUMNS = ("clean", "corrupted", *GROUPS)
 ECE = "ECE"
 """The mean calibration error over the benchmark, in percent: a further column, if it was measured."""
 
-PUBLISHED = {
-    "cifar10": (125.306918046875, 122.950394140625, 113.86538318359375),
-    "cifar100": (129.30416560546874, 124.0699626953125, 112.43405005859375),
-}
-"""By data set, the published training images' means per channel, of 255; they do not depend on their order."""
-
 DATASETS = {
     "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "in100": "ImageNet-100", "imagenet": "ImageNet",
     "tinyimagenet": "Tiny ImageNet",
@@ -205,14 +199,14 @@ def beside(table: Sequence[Row]) -> str:
 
 def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:
     """Whether the training images were the published ones."""
-    known = PUBLISHED.get(grid.config(Run("base", {})).dataset)
-    out = []
-    for found in {json.dumps(content.get("means")) for content in done} if known else ():
-        means = json.loads(found)
-        published = means is not None and all(abs(a - b) < 1e-6 for a, b in zip(means, known or (), strict=True))
-        what = "the published ones" if published else "NOT the published ones"
-        out.append(f"training images: {what}, by their means per channel, {means} of 255")
-    return out
+    dataset = grid.config(Run("base", {})).dataset
+    if dataset not in grid_finished.PUBLISHED:
+        return []
+    lines = []
+    for content in done:
+        what = "the published ones" if grid_finished.are_published(content, dataset) else "NOT the published ones"
+        lines.append(f"training images: {what}, by their means per channel, {content.get('means')} of 255")
+    return list(dict.fromkeys(lines))
 
 
 def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
