@@ -164,9 +164,8 @@ def _augmented(
 ) -> list[torch.Tensor]:
     """Features ``[samples, width]`` of each image."""
     draw = samples.augmentation(name, kind, options.seed, network.classifier.mean, network.classifier.std)
-    parts = samples.chunks(options.samples, options.batch)
     return [
-        torch.cat([network(draw(image, number, part)) for part in parts])
+        network.augmented(draw, image, number, options.samples, options.batch)
         for image, number in zip(clean, numbers, strict=True)
     ]
 
@@ -175,12 +174,8 @@ def _corrupted(
     network: features.Features, corrupted: samples.Corruptions, numbers: Sequence[int], options: argparse.Namespace
 ) -> list[torch.Tensor]:
     """Features ``[corruptions * severities, width]`` of each image."""
-    out = []
-    for _, changed, error in samples.pairs(corrupted, numbers, options.workers):
-        if error:
-            raise ValueError(error)
-        out.append(network.batched(changed, options.batch))
-    return out
+    pairs = samples.pairs(corrupted, numbers, options.workers)
+    return [network.batched(changed, options.batch) for _, changed in pairs]
 
 
 def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
