@@ -242,7 +242,7 @@ def startup() -> str:
     cold, warm = (significant(median(file.content["results"][kind])) for kind in ("cold", "warm"))
     return (
         f"From the start of the command to the end of the first step it takes {cold} s where nothing has been compiled "
-        f"yet, and {warm} s in later runs. {file.source()}"
+        f"yet, neither kernels nor Python's modules, and {warm} s in later runs. {file.source()}"
     )
 
 
