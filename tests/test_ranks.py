@@ -29,10 +29,10 @@ from prime_dali.training.trainer import Trainer
 from prime_dali.training.validation import count_correct
 
 one_thread = training.one_thread  # a fixture
-WORLD, IMAGES, VALIDATION = 4, 24, 9
+GPUS, IMAGES, VALIDATION = 4, 24, 9
 EPOCHS, STEPS, BATCH = 2, 3, 8
 needs_gpus = pytest.mark.skipif(
-    torch.cuda.device_count() < WORLD, reason=f"needs {WORLD} GPUs; {torch.cuda.device_count()} visible"
+    torch.cuda.device_count() < GPUS, reason=f"needs {GPUS} GPUs; {torch.cuda.device_count()} visible"
 )
 
 
@@ -52,12 +52,12 @@ def one_of_several(environment: dict[str, str], words: list[str], last: int | No
     raise SystemExit(cli.main(["train", *words]))
 
 
-def statuses(said: Path, words: list[str], last: int | None = None) -> set[int | None]:
+def statuses(world: int, said: Path, words: list[str], last: int | None = None) -> set[int | None]:
     """The exit statuses of a run's processes; what they print is in files that begin with ``said``."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    shared |= {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
-    places = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(WORLD)]
+    shared |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
+    places = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)]
     processes = [
         forking.start(said.with_suffix(f".{rank}.txt"), one_of_several, place, words, last)
         for rank, place in enumerate(places)
@@ -92,14 +92,15 @@ ON_THE_CPU = ["--device=cpu", "--workers=1", "--no-compile"]
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus)])
 def test_killed_and_continued(device: str, data: Path, tmp_path: Path) -> None:
     """kill -9 of all processes in the middle of an epoch: losses and weights are those of a run without, to the bit."""
+    world = 2 if device == "cpu" else GPUS
     own = ON_THE_CPU if device == "cpu" else ["--device=cuda"]  # compiled, in bfloat16, with the step as a CUDA graph
     words = [*SMALL, *own, "--data", str(data)]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert statuses(tmp_path / "first", [*words, "--out", str(whole)]) == {0}
-    ended = statuses(tmp_path / "second", [*words, "--out", str(parts), "--save-minutes=0"], last=STEPS + 1)
+    assert statuses(world, tmp_path / "first", [*words, "--out", str(whole)]) == {0}
+    ended = statuses(world, tmp_path / "second", [*words, "--out", str(parts), "--save-minutes=0"], last=STEPS + 1)
     assert ended == {-signal.SIGKILL}
     assert checkpoint.load(parts)["run"]["step"] == STEPS + 1
-    assert statuses(tmp_path / "third", [*words, "--out", str(parts)]) == {0}
+    assert statuses(world, tmp_path / "third", [*words, "--out", str(parts)]) == {0}
     assert f"after step {STEPS + 1} of {EPOCHS * STEPS}" in (tmp_path / "third.0.txt").read_text()
     assert [step for step, _ in training.losses(whole)] == list(range(1, EPOCHS * STEPS + 1))
     assert training.losses(parts) == training.losses(whole)

@@ -40,7 +40,7 @@ def parser(recipe: str = "cifar10", method: str = "prime", given: Mapping[str, A
     p.add_argument("--config", action="append", default=[], metavar="FILE", help="a file of settings (YAML)")
     chosen = {**defaults(recipe, method, given.get("network")), **given}
     for setting in dataclasses.fields(TrainConfig):
-        name, kind, about = setting.name, *_kind(setting.name)
+        name, (kind, about) = setting.name, _kinds()[setting.name]
         options: dict[str, Any] = {"type": kind}
         if kind is bool:
             options = {"action": argparse.BooleanOptionalAction}
@@ -57,10 +57,10 @@ def parser(recipe: str = "cifar10", method: str = "prime", given: Mapping[str, A
 
 
 @functools.cache
-def _kind(name: str) -> tuple[Any, str]:
-    """The type and the description of a setting."""
-    kind, about = typing.get_args(typing.get_type_hints(TrainConfig, include_extras=True)[name])
-    return kind, about
+def _kinds() -> dict[str, tuple[Any, str]]:
+    """The type and the description of every setting."""
+    hints = typing.get_type_hints(TrainConfig, include_extras=True)
+    return {name: typing.get_args(hint) for name, hint in hints.items()}
 
 
 def read(argv: Sequence[str] | None = None) -> TrainConfig:
@@ -142,7 +142,7 @@ def checked(content: Mapping[Any, Any], where: str = "") -> dict[str, Any]:
             raise ValueError(f"{given}: expected a setting of prime-dali train{place}, got an unknown one{hint}")
         if value is None:
             raise ValueError(f"{name}: expected a value{place}, got nothing")
-        out[name] = _converted(name, value, _kind(name)[0], place)
+        out[name] = _converted(name, value, _kinds()[name][0], place)
     return out
 
 
