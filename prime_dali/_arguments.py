@@ -51,6 +51,21 @@ def renamed(name: str, now: str) -> str:
     return f"{name}: is called {now} now"
 
 
+def unread(*rules: tuple[object, str, str, str]) -> dict[str, str]:
+    """Why options that nothing reads are errors, by their name: what is wrong and what to do, without the name.
+
+    Args:
+        rules: Of some options whether they are read, with what they would be, what was given instead, and their names,
+            with spaces between them. Of several rules for an option the last one that it fails counts.
+    """
+    return {
+        name: f"expected with {wanted}, got it with {got}, where nothing reads it; leave it out"
+        for read, wanted, got, names in rules
+        if not read
+        for name in names.split()
+    }
+
+
 def elsewhere(where: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function or a constructor raise a TypeError for a keyword that belongs elsewhere.
 

@@ -34,7 +34,7 @@ from . import (
     stability,
 )
 from . import classes as class_names
-from .names import CIFAR_SETS, IMAGENET_SETS
+from .names import CIFAR_SETS, IMAGENET_SETS, NORMALIZED
 from .scores import Count, Counts
 
 Sets = Mapping[str, report.Set]
@@ -156,11 +156,12 @@ def _measured(
     return count(classifier.network, images, statistics, device, batch, adapt, label)
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> None:
     """Evaluate as the options of :func:`.command.parser` say, print the tables and write them.
 
     Args:
         options: With ``folders``, those of the sets by name, such as ``"clean"``.
+        check_read: Called once it is known whether the network's images are 32 x 32; refuses options that are not read.
 
     Raises:
         TypeError, ValueError, OSError, RuntimeError, ImportError: An option is invalid, or what it names is.
@@ -171,6 +172,7 @@ def main(options: argparse.Namespace) -> None:
         options.checkpoint, network=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std, raw=options.raw,
     )  # fmt: skip
+    check_read(classifier.size == cifar.SIDE)
     clean = options.clean if classifier.size != cifar.SIDE else None
     names = class_names.named(classifier.classes, classifier.num_classes, options.classes, clean)
     classifier, unnamed = replace(classifier, classes=names), classifier
@@ -326,7 +328,7 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         check_complete(name, lacking)
         if wanted == "alexnet" and name == "cifar-c":
             raise ValueError("normalize: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
-        normalization = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own
+        normalization = wanted if name in NORMALIZED else "none"  # C-bar has no reference of its own
         reference = report.read_reference(options.reference, name, dataset) if normalization == "standard" else None
         rules[name] = report.Rule(normalization, reference, lacking)
         rules[name].mce(there, what.counted)  # better to learn now than at the end what the reference lacks

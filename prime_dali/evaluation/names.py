@@ -51,6 +51,9 @@ IMAGENET_SETS = (
 )  # fmt: skip
 """Options of ``prime-dali evaluate`` for other networks."""
 
+NORMALIZED = ("cifar-c", "imagenet-c")
+"""Benchmarks whose mean corruption error can be relative to a reference's errors."""
+
 HEADINGS = {
     "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "cifar-p": "CIFAR-P",
     "imagenet-c": "ImageNet-C", "imagenet-c-bar": "ImageNet-C-bar", "imagenet-3dcc": "ImageNet-3DCC",

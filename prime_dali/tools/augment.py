@@ -63,8 +63,8 @@ def main(argv: list[str]) -> None:
     arguments = parser()
     options = arguments.parse_args(argv)
     if options.remake:
-        for name, value in vars(options).items():
-            if name not in ("source", "destination", "remake") and value != arguments.get_default(name):
+        for name in arguments.given(argv):
+            if name != "remake":
                 arguments.error(f"--remake: expected SRC and DST alone, got --{name.replace('_', '-')}")
         _write_again(options.source, options.destination)
         return
