@@ -116,7 +116,7 @@ def test_runs_that_are_killed_and_fail(
     text = (out / "ablation.md").read_text()
     assert "corrupted (regenerated)" in text
     assert "2 runs, 1 finished" in text
-    assert f"corruptions: {corrupted.name}, regenerated; 20 images per corruption and severity" in text
+    assert "corruptions: CIFAR-10-C, regenerated; 20 images per corruption and severity" in text
 
     # Another setting: not finished any more, and nothing is overwritten.
     other = [*words, "--collect", "--set", f"data={cifar}", *TINY, "epochs=2"]
