@@ -21,7 +21,7 @@ from ..data.cifar import SIDE, Cifar, read_cifar
 from ..data.folders import shown
 from ..data.partition import Shard
 from ..data.pictures import PhotoError, decoded
-from . import corruptions, distortions
+from . import corruptions
 from .names import SEVERITIES
 from .photographs import Photographs, open_photographs, prepared
 
@@ -158,8 +158,6 @@ def _checked(settings: Settings) -> Settings:
         _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
     _arguments.integer("seed", settings.seed, 0, 2**63 - 1)
     _arguments.integer("workers", settings.workers, 1, 4096)
-    if "frost" in wanted:
-        distortions.ice(0, 1)  # missing textures show now, not when it is frost's turn
     source, destination = settings.source.resolve(), settings.destination.resolve()
     if destination.is_relative_to(source):
         raise ValueError(f"destination: expected a folder outside the source {source}, got {destination}")
@@ -167,6 +165,9 @@ def _checked(settings: Settings) -> Settings:
         raise ValueError(
             f"on_error: expected 'raise' for CIFAR, whose images are in few files, got {settings.on_error!r}"
         )
+    algorithms = corruptions.algorithms()  # what is missing shows now, and missing textures not when it is frost's turn
+    if "frost" in wanted:
+        algorithms["c"].ice(0, 1)
     return replace(
         settings,
         source=source,
