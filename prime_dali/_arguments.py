@@ -180,8 +180,17 @@ def per_channel(argument: str, value: Any, channels: int | None, *, positive: bo
     fits = 1 <= len(found) <= MAX_CHANNELS if channels is None else len(found) == channels
     if not fits or not all(math.isfinite(v) and (v > 0 or not positive) for v in found):
         kind = _numbers(channels).replace(" number", " finite number") + (" > 0" if positive else "")
-        raise ValueError(f"{argument}: expected {kind}, one per channel, got {value!r}")
+        raise ValueError(f"{argument}: expected {kind}, one per channel, got {value!r}{_per_channel(found, channels)}")
     return found
+
+
+def _per_channel(found: Sequence[float], channels: int | None) -> str:
+    """What to do about another count of numbers than channels; empty where the count is right, or not known yet."""
+    if channels is None or len(found) == channels:
+        return ""
+    if len(found) == 1:
+        return f"; give [{', '.join([f'{found[0]:g}'] * channels)}] to treat all channels alike"
+    return f", which are {len(found)}; give one for each of the images' channels"
 
 
 def _numbers(channels: int | None) -> str:
@@ -308,10 +317,14 @@ def channels(
         return None, None
     for argument, value, other in (("mean", mean, "std"), ("std", std, "mean")):
         if value is None:
-            raise ValueError(f"{argument}: expected {_numbers(count)} because {other} is given, got None")
+            raise ValueError(
+                f"{argument}: expected {_numbers(count)} because {other} is given, got None; give both or neither"
+            )
     means, stds = per_channel("mean", mean, count), per_channel("std", std, count, positive=True)
     if len(means) != len(stds):
-        raise ValueError(f"mean, std: expected as many numbers each, got {len(means)} and {len(stds)}")
+        raise ValueError(
+            f"mean, std: expected as many numbers each, got {len(means)} and {len(stds)}; give one per channel to both"
+        )
     if max(means) > 1:
         raise ValueError(
             f"mean: expected numbers up to 1, on the [0, 1] scale, got {mean!r}; divide mean and std of the 0 to 255 "
