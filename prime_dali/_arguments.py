@@ -25,12 +25,23 @@ R = TypeVar("R")
 # torch's and DALI's names of the same thing, and an earlier one
 _SYNONYMS = {"gpu": "cuda", "cuda": "gpu", "fail": "raise"}
 
+_SIMILAR, _SHORTEST = 0.75, 3  # one wrong letter of four is 0.75; shorter parts are in many words
+
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The name of ``known`` that ``name`` is probably a misspelling of, if there is one."""
-    known = list(known)
-    other = _SYNONYMS.get(str(name))
-    return other if other in known else next(iter(difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)), None)
+    """The name of ``known`` that ``name`` is probably a misspelling of, or that one is a part of the other: the
+    beginning, or a word between hyphens, as ``--batch`` and ``--batch-size``. None: there is no such name."""
+    words = {word.lstrip("-"): word for word in known}
+    given = str(name).lstrip("-")
+    long = [word for word in words if min(len(word), len(given)) >= _SHORTEST]
+    candidates = [
+        _SYNONYMS.get(given, ""),
+        *(word for word in words if sorted(word) == sorted(given)),
+        *difflib.get_close_matches(given, words, n=1, cutoff=_SIMILAR),
+        *(word for word in long if given.startswith(word) or word.startswith(given)),
+        *(word for word in long if word in given.split("-") or given in word.split("-")),
+    ]
+    return next((words[word] for word in candidates if word in words), None)
 
 
 def expected_one_of(name: object, known: Iterable[str]) -> str:
