@@ -25,17 +25,18 @@ from . import (
     benchmarks,
     image_sets,
     imagenet_sets,
-    parts,
     predicting,
     report,
     report_tables,
     scores,
     sequences,
+    shard_counts,
     stability,
 )
 from . import classes as class_names
 from .names import CIFAR_SETS, IMAGENET_SETS, NORMALIZED
 from .scores import Count, Counts
+from .shard_counts import Found, ShardCounts, Task
 
 Sets = Mapping[str, report.Set]
 """By name: ``"clean"`` and the names of the options."""
@@ -109,7 +110,7 @@ def run(
     batch: int = 1000,
     adapt: adaptation.Adaptation | None = None,
     progress: Callable[[list[Any]], Iterable[Any]] = iter,
-    part: parts.Part | None = None,
+    part: ShardCounts | None = None,
 ) -> Counts:
     """Evaluate a classifier on sets of :mod:`prime_dali.evaluation.benchmarks`.
 
@@ -127,24 +128,24 @@ def run(
     for name, what in sets.items():
         if adapt is not None and isinstance(what, sequences.Perturbed):
             raise ValueError(f"bn-adapt: expected sets of images, got {name}, whose parts are sequences")
-    tasks = parts.tasks_of(sets)
-    counts: dict[parts.Task, parts.Found] = {} if part is None else part.counts
+    tasks = shard_counts.tasks_of(sets)
+    counts: dict[Task, Found] = {} if part is None else part.counts
     for task in progress(tasks if part is None else part.missing(tasks)):
         found = _measured(classifier, sets[task[0]], task, device, batch, adapt)
         counts[task] = found
         if part is not None:
             part.add(task, found)
-    return parts.by_set(tasks, counts)
+    return shard_counts.by_set(tasks, counts)
 
 
 def _measured(
     classifier: networks.Classifier,
     what: report.Set,
-    task: parts.Task,
+    task: Task,
     device: torch.device,
     batch: int,
     adapt: adaptation.Adaptation | None,
-) -> parts.Found:
+) -> Found:
     """What is counted of a set, or of one part of it: a corruption at a severity, or a perturbation."""
     name, corruption, severity = task
     statistics = classifier.mean, classifier.std
@@ -187,18 +188,21 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
         "folders": {name: str(folder) for name, folder in options.folders.items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
     }  # fmt: skip
-    sharded = options.shard or options.join
-    about = {**settings, "checkpoint": parts.fingerprint(classifier), "versions": report.versions()} if sharded else {}
+    about = dict(settings)
+    if options.shard or options.join:
+        about |= {"checkpoint": shard_counts.fingerprint(classifier), "versions": report.versions()}
     if options.join:
-        found, where = parts.join(options.out, parts.tasks_of(sets), about)
-        counts = parts.by_set(parts.tasks_of(sets), found)
+        found, where = shard_counts.join(options.out, shard_counts.tasks_of(sets), about)
+        counts = shard_counts.by_set(shard_counts.tasks_of(sets), found)
         settings |= where
     else:
         classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         start = time.monotonic()
         source = (options.classes or options.clean) if unnamed.classes != names else None
         print(_about(options, classifier, device, source), file=sys.stderr, flush=True)
-        with parts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part:
+        with (
+            shard_counts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part
+        ):
             counts = run(
                 classifier, sets, device=device, batch=options.batch, adapt=adapt, part=part,
                 progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
