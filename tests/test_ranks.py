@@ -22,11 +22,10 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 from prime_dali import cli
 from prime_dali.dali import Execution
 from prime_dali.data.sampling import permutation
-from prime_dali.training import checkpoint, train
+from prime_dali.training import checkpoint, train, validation
 from prime_dali.training.data import FolderData
 from prime_dali.training.ranks import Ranks
 from prime_dali.training.trainer import Trainer
-from prime_dali.training.validation import count_correct
 
 one_thread = training.one_thread  # a fixture
 GPUS, IMAGES, VALIDATION = 4, 24, 9
@@ -122,25 +121,29 @@ def test_every_image_once_an_epoch(world: int, data: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("others", "expected"),
-    [([(0, 1), (0, 1), (0, 1), (0, 0)], (2, 4)), ([(0, 1), (1, 1)], None), ([(0, 0), (0, 0), (1, 0)], (2, 4))],
+    [
+        ([(0, 1), (0, 1), (0, 1), (0, 0)], (10, 20)),
+        ([(0, 1), (1, 1)], None),
+        ([(0, 0), (0, 0), (1, 0)], (10, 20)),
+    ],
     ids=["another has more batches", "another is asked to stop", "another is asked after the last one"],
 )
 def test_processes_end_a_validation_at_the_same_batch(
     others: list[tuple[int, int]], expected: tuple[int, int] | None
 ) -> None:
-    """``others``: before each batch, whether another process was asked to stop, and has one."""
+    """``others``: before every eighth batch, whether another process was asked to stop, and has one."""
 
     class Two(Ranks):
         def sum(self, *numbers: int) -> list[int]:
             return [own + other for own, other in zip(numbers, others.pop(0), strict=True)]
 
-    images, seen = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]] * 2), []
+    images, seen = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]] * 10), []
     batches = [(batch, torch.tensor([1, 1])) for batch in images]
     ranks = Two(0, 2, torch.device("cpu"))
-    found = count_correct(torch.nn.Identity(), batches, ranks, torch.float32, lambda: False, seen.append)
+    found = validation.count_correct(torch.nn.Identity(), batches, ranks, torch.float32, lambda: False, seen.append)
     assert found == expected
     assert not others
-    assert seen == ([0, 2] if expected else [0])
+    assert seen == [*range(0, 20 if expected else 2 * validation.BETWEEN, 2)]
 
 
 def test_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
