@@ -33,6 +33,9 @@ TESTS ?= $(addprefix tests/test_,channels.py waves.py scores.py arrays.py primit
 NOT_COVERED := one_primitive each_slot every_order whole_images largest_and_smallest
 # On a GPU tests measure memory and times, and would see each other's.
 WORKERS ?= $(if $(CUDA_MAJOR),0,2)
+# Tests start many processes: what the first one has compiled to bytecode the others are to find. Importing PyTorch and
+# what trains takes three times as long without.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test docs lint format coverage profile sanitize fuzz aarch64 wheels try-wheel clean
 .DELETE_ON_ERROR:
 

@@ -62,6 +62,19 @@ def authors_code() -> str:
     return table(["50 epochs, seed 1", "clean, %", "CIFAR-10-C, %", "noise, %", "C-bar, %"], rows)
 
 
+def adaptation() -> str:
+    """Accuracies on CIFAR-10-C with the statistics of batch norm as trained, and adapted to each corruption."""
+    rows = []
+    for run in sorted((RESULTS / "bn-adaptation").iterdir()):
+        for setting in ("none", "single", "partial", "full"):
+            found = File(f"bn-adaptation/{run.name}/{setting}.json").content["sets"]["cifar-c"]["scores"]
+            severities, groups = found["by_severity"], found["by_group"]
+            shares = [found["corruption_accuracy"], severities["1"], severities["5"], *groups.values()]
+            rows.append([run.name.replace(",", ", "), setting, *(f"{100 * share:.2f}" for share in shares)])
+    head = ["", "adaptation", "CIFAR-10-C, %", "severity 1", "severity 5", *(f"{group}, %" for group in groups)]
+    return table(head, rows)
+
+
 def vit() -> str:
     """A vision transformer on Tiny ImageNet with today's recipe: speed and accuracy."""
     file = File("h200_vit.json")

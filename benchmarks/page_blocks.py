@@ -10,7 +10,7 @@ from typing import Any
 
 from common import significant
 from loader import NOTES as LOADER_NOTES
-from page_accuracies import authors_code, fast, methods_table, vit
+from page_accuracies import adaptation, authors_code, fast, methods_table, vit
 from result_files import RESULTS, File, count, table, without_own
 from throughput import NOTES
 
@@ -242,7 +242,7 @@ def startup() -> str:
     cold, warm = (significant(median(file.content["results"][kind])) for kind in ("cold", "warm"))
     return (
         f"From the start of the command to the end of the first step it takes {cold} s where nothing has been compiled "
-        f"yet, and {warm} s in later runs. {file.source()}"
+        f"yet, neither kernels nor Python's modules, and {warm} s in later runs. {file.source()}"
     )
 
 
@@ -318,6 +318,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "fast": partial(fast, 84),
     "fast-half": partial(fast, 42),
     "authors-code": authors_code,
+    "bn-adaptation": adaptation,
     "gpu": gpu,
     "channels": channels,
     "cpu": cpu,

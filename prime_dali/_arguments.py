@@ -25,12 +25,23 @@ R = TypeVar("R")
 # torch's and DALI's names of the same thing, and an earlier one
 _SYNONYMS = {"gpu": "cuda", "cuda": "gpu", "fail": "raise"}
 
+_SIMILAR, _SHORTEST = 0.75, 3  # one wrong letter of four is 0.75; shorter parts are in many words
+
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The name of ``known`` that ``name`` is probably a misspelling of, if there is one."""
-    known = list(known)
-    other = _SYNONYMS.get(str(name))
-    return other if other in known else next(iter(difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)), None)
+    """The name of ``known`` that ``name`` is probably a misspelling of, or that one is a part of the other: the
+    beginning, or a word between hyphens, as ``--batch`` and ``--batch-size``. None: there is no such name."""
+    words = {word.lstrip("-"): word for word in known}
+    given = str(name).lstrip("-")
+    long = [word for word in words if min(len(word), len(given)) >= _SHORTEST]
+    candidates = [
+        _SYNONYMS.get(given, ""),
+        *(word for word in words if sorted(word) == sorted(given)),
+        *difflib.get_close_matches(given, words, n=1, cutoff=_SIMILAR),
+        *(word for word in long if given.startswith(word) or word.startswith(given)),
+        *(word for word in long if word in given.split("-") or given in word.split("-")),
+    ]
+    return next((words[word] for word in candidates if word in words), None)
 
 
 def expected_one_of(name: object, known: Iterable[str]) -> str:
@@ -49,6 +60,21 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
 def renamed(name: str, now: str) -> str:
     """The message for a name of earlier versions."""
     return f"{name}: is called {now} now"
+
+
+def unread(*rules: tuple[object, str, str, str]) -> dict[str, str]:
+    """Why options that nothing reads are errors, by their name: what is wrong and what to do, without the name.
+
+    Args:
+        rules: Of some options whether they are read, with what they would be, what was given instead, and their names,
+            with spaces between them. Of several rules for an option the last one that it fails counts.
+    """
+    return {
+        name: f"expected with {wanted}, got it with {got}, where nothing reads it; leave it out"
+        for read, wanted, got, names in rules
+        if not read
+        for name in names.split()
+    }
 
 
 def elsewhere(where: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -165,8 +191,17 @@ def per_channel(argument: str, value: Any, channels: int | None, *, positive: bo
     fits = 1 <= len(found) <= MAX_CHANNELS if channels is None else len(found) == channels
     if not fits or not all(math.isfinite(v) and (v > 0 or not positive) for v in found):
         kind = _numbers(channels).replace(" number", " finite number") + (" > 0" if positive else "")
-        raise ValueError(f"{argument}: expected {kind}, one per channel, got {value!r}")
+        raise ValueError(f"{argument}: expected {kind}, one per channel, got {value!r}{_per_channel(found, channels)}")
     return found
+
+
+def _per_channel(found: Sequence[float], channels: int | None) -> str:
+    """What to do about another count of numbers than channels; empty where the count is right, or not known yet."""
+    if channels is None or len(found) == channels:
+        return ""
+    if len(found) == 1:
+        return f"; give [{', '.join([f'{found[0]:g}'] * channels)}] to treat all channels alike"
+    return f", which are {len(found)}; give one for each of the images' channels"
 
 
 def _numbers(channels: int | None) -> str:
@@ -293,10 +328,14 @@ def channels(
         return None, None
     for argument, value, other in (("mean", mean, "std"), ("std", std, "mean")):
         if value is None:
-            raise ValueError(f"{argument}: expected {_numbers(count)} because {other} is given, got None")
+            raise ValueError(
+                f"{argument}: expected {_numbers(count)} because {other} is given, got None; give both or neither"
+            )
     means, stds = per_channel("mean", mean, count), per_channel("std", std, count, positive=True)
     if len(means) != len(stds):
-        raise ValueError(f"mean, std: expected as many numbers each, got {len(means)} and {len(stds)}")
+        raise ValueError(
+            f"mean, std: expected as many numbers each, got {len(means)} and {len(stds)}; give one per channel to both"
+        )
     if max(means) > 1:
         raise ValueError(
             f"mean: expected numbers up to 1, on the [0, 1] scale, got {mean!r}; divide mean and std of the 0 to 255 "

@@ -99,6 +99,13 @@ class Parser(argparse.ArgumentParser):
         words = {word.partition("=")[0] for word in args}
         return [action.dest for action in self._actions if words.intersection(action.option_strings)]
 
+    def refuse_unread(self, args: Sequence[str], unread: Mapping[str, str]) -> None:
+        """An error if one of the options among these words is in ``unread``, as :func:`._arguments.unread` returns it:
+        nothing is ignored that was asked for."""
+        for name in self.given(args):
+            if name in unread:
+                self.error(f"--{name.replace('_', '-')}: {unread[name]}")
+
     def as_option(self, message: str) -> str:
         """A message about a function's argument, reworded for the option that it came from."""
         argument, colon, rest = message.partition(": ")

@@ -66,19 +66,18 @@ class Epochs(torch.nn.Module):
             return
         worker = torch.utils.data.get_worker_info()
         loader = 0 if worker is None else worker.seed - worker.id  # its seed in this epoch
-        state, first, seed = self._noticed.tolist()
+        state, first, meant = self._noticed.tolist()
         if state == _NOTHING:
-            self._noticed.copy_(torch.tensor([_FIRST, int(index[0]), loader]))
-        elif state in (_FIRST, _OTHERS):
-            if not bool((index == first).any()):
-                self._noticed[0] = _OTHERS
-            elif state == _OTHERS or seed != loader:
-                self._noticed[0] = _WARNED
-                warnings.warn(
-                    f"{type(self).__name__}: index {first} came again, without an epoch, and is augmented as before; "
-                    "name the epoch in each call (epoch=), or call set_epoch(epoch) before each epoch",
-                    stacklevel=5,  # past forward and the two frames of a module's call
-                )
+            self._noticed.copy_(torch.tensor([_WATCHING, int(index[0]), loader]))
+        elif not bool((index == first).any()):
+            self._noticed[2] = _NOWHERE
+        elif state == _WATCHING and loader != meant:
+            self._noticed[0] = _WARNED
+            warnings.warn(
+                f"{type(self).__name__}: index {first} came again, without an epoch, and is augmented as before; "
+                "name the epoch in each call (epoch=), or call set_epoch(epoch) before each epoch",
+                stacklevel=5,  # past forward and the two frames of a module's call
+            )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -91,10 +90,11 @@ class Epochs(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-_NOTHING, _FIRST, _OTHERS, _WARNED = range(4)
+_NOTHING, _WATCHING, _WARNED = range(3)
+_NOWHERE = -1  # no loader has this seed
 
 
 def _nothing_noticed() -> torch.Tensor:
-    """What ``notice_repeats`` remembers, int64 ``[3]``: how far it is (nothing yet; an index came; others came after
-    it; it has warned), that first index, and the seed of the loader in whose worker it came."""
+    """What ``notice_repeats`` remembers, int64 ``[3]``: how far it is; the first index; and the seed of the loader in
+    whose workers a call that repeats it is meant, until other indices come."""
     return torch.zeros(3, dtype=torch.int64, device="cpu")

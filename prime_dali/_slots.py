@@ -106,7 +106,7 @@ def coefficients(slot: Any, plan: Any) -> NDArray[np.float64]:
     own = plan.stream[slot.row].view(np.uint32), slot.chain, slot.slot
     stream, chain, j = random.field_place(slot.first if slot.primitive == "spatial" else 0, *own)
 
-    def normals(count: int, base: int, purpose: str, channel: int = 0) -> NDArray[np.float64]:
+    def normals(count: int, base: random.Integers, purpose: str, channel: int = 0) -> NDArray[np.float64]:
         return random.normals(stream, count, base, chain, j, purpose, channel)
 
     height, width = plan.size
@@ -119,12 +119,9 @@ def coefficients(slot: Any, plan: Any) -> NDArray[np.float64]:
         count = slot.last - slot.first + 1
         return slot.strength * np.stack([normals(count, 0, "color", c) for c in range(plan.channels)])
     if slot.primitive == "noise":
-        rows = [normals(width, row * random.RUN, "noise") for row in range(plan.channels * height)]
-        return slot.strength * np.stack(rows).reshape(plan.channels, height, width)
+        rows = np.arange(plan.channels * height).reshape(plan.channels, height)
+        return slot.strength * normals(width, rows * random.RUN, "noise")
     std = folded_std(slot.last, height, width)
-    modes = np.zeros((2, *std.shape))
-    for field, purpose in enumerate(("row_shift", "column_shift")):
-        for a in range(1, std.shape[0] + 1):
-            count = int(np.count_nonzero(std[a - 1]))  # the modes of a row inside the disc are the first ones
-            modes[field, a - 1, :count] = std[a - 1, :count] * normals(count, a * random.RUN, purpose)
-    return modes
+    runs = random.RUN * np.arange(1, len(std) + 1)
+    # Modes outside the disc have a standard deviation of 0; those inside are the first ones of their row.
+    return std * np.stack([normals(std.shape[1], runs, purpose) for purpose in ("row_shift", "column_shift")])

@@ -63,23 +63,28 @@ def uniform(words: Words) -> NDArray[np.float64]:
     return ((words >> np.uint32(9)).astype(np.float64) + 0.5) * 2.0**-23
 
 
-def blocks(stream: Words, count: int, base: int, chain: int, slot: int, purpose: str, channel: int = 0) -> Words:
-    """``count`` blocks of one run, uint32 ``[count, 4]``, from number ``base`` on."""
-    base, channel = base + channel // 3 * RUN, channel % 3  # three purposes take the channels in turn
-    counter = np.zeros((count, 4), np.uint32)
-    counter[:, 0] = base + np.arange(count)
-    counter[:, 1] = chain << 16 | slot << 8 | (PURPOSES[purpose] + channel)
-    counter[:, 2], counter[:, 3] = stream[2], stream[3]
+def blocks(stream: Words, count: int, base: Integers, chain: int, slot: int, purpose: str, channel: int = 0) -> Words:
+    """``count`` blocks of one run, from number ``base`` on; of a run for each one if ``base`` is an array ``[...]``.
+
+    Returns:
+        uint32 ``[..., count, 4]``.
+    """
+    run, channel = channel // 3 * RUN, channel % 3  # three purposes take the channels in turn
+    counter = np.zeros((*np.shape(base), count, 4), np.uint32)
+    counter[..., 0] = np.asarray(base)[..., None] + run + np.arange(count)
+    counter[..., 1] = chain << 16 | slot << 8 | (PURPOSES[purpose] + channel)
+    counter[..., 2], counter[..., 3] = stream[2], stream[3]
     return philox(counter, stream[:2])
 
 
 def normals(
-    stream: Words, count: int, base: int, chain: int, slot: int, purpose: str, channel: int = 0
+    stream: Words, count: int, base: Integers, chain: int, slot: int, purpose: str, channel: int = 0
 ) -> NDArray[np.float64]:
-    """``count`` independent N(0, 1) of one run, float64 ``[count]``.
+    """``count`` independent N(0, 1) of one run, or of a run for each number of ``base``, float64 ``[..., count]``.
 
     Number ``k`` is number ``k % 4`` of the Box-Muller transform of block ``base + k // 4``.
     """
-    u = uniform(blocks(stream, -(-count // 4), base, chain, slot, purpose, channel))
-    radius, angle = np.sqrt(-2 * np.log(u[:, 0::2])), 2 * np.pi * u[:, 1::2]
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).reshape(-1)[:count]
+    u = uniform(blocks(stream, -(-count // 4), base, chain, slot, purpose, channel))  # [..., blocks, 4]
+    radius, angle = np.sqrt(-2 * np.log(u[..., 0::2])), 2 * np.pi * u[..., 1::2]
+    pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1)  # [..., blocks, 2, 2]
+    return pairs.reshape(*np.shape(base), u.shape[-2] * 4)[..., :count]

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-_CONTEXT = multiprocessing.get_context("forkserver")
+METHOD = "forkserver"
+_CONTEXT = multiprocessing.get_context(METHOD)
 # DALI may start CUDA where there is a GPU, and CUDA does not outlive a fork.
 _DALI = () if torch.cuda.is_available() else ("prime_dali.dali",)
 _CONTEXT.set_forkserver_preload(["cv2", "prime_dali.evaluation.corrupt", "prime_dali.training.trainer", *_DALI])

@@ -22,7 +22,7 @@ from test_corruptions import tiles
 
 import prime_dali
 from prime_dali import cli
-from prime_dali.data import jobs
+from prime_dali.data import destinations
 from prime_dali.tools import augment
 from prime_dali.tools.augment import Settings
 
@@ -103,7 +103,7 @@ def test_sources_that_changed(source: Path, tmp_path: Path) -> None:
 def test_a_destination_that_vanishes(
     whole: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, bar = tmp_path / "out", jobs.Bar
+    out, bar = tmp_path / "out", destinations.Bar
 
     def vanish(*arguments: Any, **facts: Any) -> Any:
         shutil.rmtree(out)
@@ -112,7 +112,7 @@ def test_a_destination_that_vanishes(
         return bar(*arguments, **facts)
 
     write_cifar(tmp_path / "cifar", 10, tiles(20), np.arange(20) % 10)
-    monkeypatch.setattr(jobs, "Bar", vanish)
+    monkeypatch.setattr(destinations, "Bar", vanish)
     for arguments in ([str(source)], [str(tmp_path / "cifar"), "--cifar", "10"]):
         command = ["augment", *arguments, str(out), "--copies", "1", "--workers", "1", "--device", "cpu"]
         assert cli.main(command) == 1
@@ -125,7 +125,7 @@ def test_a_destination_that_vanishes_at_the_end(tmp_path: Path) -> None:
     for change in (lambda: shutil.rmtree(out), lambda: (shutil.rmtree(out), out.mkdir()),
                    lambda: (out / "manifest.json").unlink()):  # fmt: skip
         with pytest.raises(RuntimeError, match=f"{out}: expected the f.*removed"):  # noqa: SIM117
-            with jobs.destination(out, {"source": {"path": ""}}, "augment"):
+            with destinations.filling(out, {"source": {"path": ""}}, "augment"):
                 change()
         shutil.rmtree(out, ignore_errors=True)
 

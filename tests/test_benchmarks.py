@@ -345,7 +345,7 @@ def test_startup_ends_with_the_first_line_of_the_log(script: Callable[[str], Mod
 def test_scaling_runs(
     script: Callable[[str], ModuleType], run_here: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its programs in this process: test_train.py has two that torchrun starts."""
+    """Its programs in this process: test_train.py has two, started as torchrun does."""
     images = make_images(64, 32, 32, torch.uint8).flatten(1)
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         torch.cat([(torch.arange(64) % 10).to(torch.uint8)[:, None], images], 1).numpy().tofile(

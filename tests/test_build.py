@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import building
 import pytest
 
 from prime_dali import _toolkit
@@ -60,15 +61,7 @@ def test_files_beside_the_modules_are_installed() -> None:
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     """setup.py as a module that sets nothing up."""
-    spec = importlib.util.spec_from_file_location("prime_dali_setup", ROOT / "setup.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIME_DALI_CUDA", "0")
-        patch.setattr("setuptools.setup", lambda **_: None)
-        spec.loader.exec_module(module)
-    return module
+    return building.setup_script(ROOT)
 
 
 def test_torch_is_optional(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,16 +94,8 @@ def test_aarch64_makes_the_same_bits(script: ModuleType, tmp_path: Path, monkeyp
     for tool in (emulator, compiler):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed (Debian: g++-aarch64-linux-gnu and qemu-user-static)")
-    pytest.importorskip("ninja", reason="building needs ninja")
-    from ninja import BIN_DIR, ninja_syntax
-
     monkeypatch.setenv("CXX", compiler)
-    monkeypatch.setenv("PRIME_DALI_MARCH", "")  # that of every aarch64
-    with (tmp_path / "build.ninja").open("w") as file:
-        writer = ninja_syntax.Writer(file)
-        script.write_rules(writer)
-        script.write_core(writer, "libprime_dali.so")
-    subprocess.run([Path(BIN_DIR) / "ninja", "-C", tmp_path], check=True)
+    building.compiled(script, "", tmp_path, tmp_path)  # for every aarch64
     printed = []
     for cxx, core, run in (("c++", ROOT / "prime_dali/libprime_dali.so", []),
                            (compiler, tmp_path / "libprime_dali.so", [emulator, "-L", "/usr/aarch64-linux-gnu"])):  # fmt: skip

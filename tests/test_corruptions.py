@@ -329,7 +329,10 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     distortions.ice.cache_clear()
     with pytest.raises(ImportError, match=r"imagecorruptions: pip install 'prime-dali\[train\]'"):
         corruptions.cifar(flat(0), "frost", 1)
-    program = "import sys; sys.modules['cv2'] = None; import prime_dali.evaluation.corruptions"
+    program = "import sys; sys.modules.update(dict.fromkeys(['cv2', 'scipy', 'skimage']))\n"
+    program += "from prime_dali import cli; from prime_dali.evaluation import corruptions\n"
+    program += "cli.main(['corrupt', '--sed', '3']); corruptions.algorithms()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.startswith("prime-dali corrupt: --sed: no such option; did you mean --seed?")  # takes no second
     assert "OpenCV and Pillow" in done.stderr
     assert "pip install 'prime-dali[train]'" in done.stderr

@@ -176,18 +176,19 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
 def test_a_regenerated_benchmark_is_labelled(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     ten = [f"corruption_{i}" for i in range(10)]
     save_cifar_c(tmp_path, ten)
-    (tmp_path / "manifest.json").write_text('{"seed": 3}')
+    (tmp_path / "manifest.json").write_text('{"seed": 3, "benchmark": "CIFAR-10-C-bar"}')
     arguments = ["evaluate", str(checkpoint), "--cifar-c-bar", str(tmp_path), "--device", "cpu"]
     assert cli.main([*arguments, "--out", str(tmp_path / "out")]) == 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())["sets"]["cifar-c-bar"]
     assert found["regenerated"]
-    assert found["manifest"] == {"seed": 3}
+    assert names.of_benchmark(found, "other") == "CIFAR-10-C-bar"
+    assert names.of_benchmark({"manifest": {"seed": 3}}, "other") == names.of_benchmark({}, "other") == "other"
     assert found["counted"] == ten
     assert found["scores"]["by_group"] == {}
     text = capsys.readouterr().out
-    assert "CIFAR-C-bar (regenerated): 8 images per corruption and severity\n" in text
-    assert "| CIFAR-C-bar (regenerated) mean |" in text
-    assert "## CIFAR-C-bar (regenerated), by corruption and severity, %" in text
+    assert "CIFAR-10-C-bar (regenerated): 8 images per corruption and severity\n" in text
+    assert "| CIFAR-10-C-bar (regenerated) mean |" in text
+    assert "## CIFAR-10-C-bar (regenerated), by corruption and severity, %" in text
     assert "cifar-c-bar,True,corruption_3,2,8,6,0.75" in (tmp_path / "out" / "results.csv").read_text()
     assert "mCE, normalization" not in text
     assert "reported |" not in text  # the paper has no row for this set
@@ -261,12 +262,14 @@ def test_evaluate_on_imagenet(
     (["--cifar-c", "{c}", "--bn-adapt", "full"], "n: expected at most the 8 images of gaussian_noise 1, got 400"),
     (["--cifar-c", "{c}", "--batch", "0"], "batch: expected 1 to"),
     (["--clean", "{c}"], "expected CIFAR-10, as cifar-"),
+    (["--clean", "{c}", "--workers", "1"], "--workers: expected with a network of ImageNet, got it with a network of 32 x 32 images, where nothing reads it"),
 ])  # fmt: skip
 def test_bad_input(
     arguments: list[str], message: str, checkpoint: Path, cifar: Path, capsys: pytest.CaptureFixture
 ) -> None:
     given = [argument.format(c=cifar / "c") for argument in arguments]
-    assert cli.main(["evaluate", str(checkpoint), "--device", "cpu", *given]) == 1
+    unread = message.endswith("where nothing reads it")  # which is bad usage, though the checkpoint alone tells it
+    assert cli.main(["evaluate", str(checkpoint), "--device", "cpu", *given]) == (2 if unread else 1)
     assert message in capsys.readouterr().err
 
 

@@ -47,7 +47,7 @@ def corrupted(cifar: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def arguments(cifar: Path, corrupted: Path, out: Path, *more: object) -> list[object]:
     return ["--out", out, "--set", f"data={cifar}", *TINY, "epochs=1", "--evaluate", f"cifar-c={corrupted}", "device=cpu",
-            "workers=0", *more]  # fmt: skip
+            *more]  # fmt: skip
 
 
 def follow_forked(children: Children, name: str, gpu: str, command: Sequence[str]) -> tuple[bytes, int | None]:
@@ -116,7 +116,7 @@ def test_runs_that_are_killed_and_fail(
     text = (out / "ablation.md").read_text()
     assert "corrupted (regenerated)" in text
     assert "2 runs, 1 finished" in text
-    assert f"corruptions: {corrupted.name}, regenerated; 20 images per corruption and severity" in text
+    assert "corruptions: CIFAR-10-C, regenerated; 20 images per corruption and severity" in text
 
     # Another setting: not finished any more, and nothing is overwritten.
     other = [*words, "--collect", "--set", f"data={cifar}", *TINY, "epochs=2"]

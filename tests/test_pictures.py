@@ -1,4 +1,4 @@
-"""One walk of folders and one way to look at a picture: what every command sees, refuses and skips."""
+"""One way to look at a picture: what every command reads, refuses and skips."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import os
 import socket
 import struct
+import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,6 @@ from PIL import Image
 from prime_dali import cli
 from prime_dali.data import folders as _folders
 from prime_dali.data import pictures as _pictures
-from prime_dali.data.cifar import read_cifar
 from prime_dali.data.pictures import PhotoError, open_picture
 from prime_dali.evaluation.photographs import open_photographs, read_224
 
@@ -138,6 +138,27 @@ def test_every_failure_of_a_decoder_is_one_of_the_picture(
             read(path)
 
 
+def test_photographs_of_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow warns of those above its limit, and refuses those above twice that."""
+    for side in (14, 15):
+        Image.new("RGB", (side, side)).save(tmp_path / f"{side}.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.resetwarnings()
+        _pictures._pillow.cache_clear()
+        assert open_picture(tmp_path / "14.png").size == (14, 14)
+    assert not said
+    with pytest.raises(
+        PhotoError, match=r"15.png: not a readable image \(expected at most 200 pixels, .* got 225; make it"
+    ):
+        open_picture(tmp_path / "15.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)  # which the user has
+        _pictures._pillow.cache_clear()
+        with pytest.raises(PhotoError, match=r"14.png: .*196 pixels"):
+            open_picture(tmp_path / "14.png")
+
+
 def test_other_failures_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.png"
     SMALL.save(path)
@@ -253,80 +274,6 @@ def test_a_tiff_of_odd_tags(tmp_path: Path) -> None:
 
 
 # Folders.
-
-
-def names(folder: Path) -> list[str]:
-    return [os.path.relpath(path, folder) for path in _folders.pictures(folder)]
-
-
-def test_hidden_is_no_picture_and_no_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Other files that are left out are counted in one message."""
-    for name in (".ipynb_checkpoints/x.png", ".x.png", "cat/._x.png", "cat/x.PNG", "cat/.deep/x.png", "dog/a/x.png"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        SMALL.save(tmp_path / name)
-    for name in ("notes.txt", "cat/a.gif", "dog/B.GIF", "dog/a/README"):
-        (tmp_path / name).touch()
-    assert _folders.classes(tmp_path) == ["cat", "dog"]
-    assert names(tmp_path) == ["cat/x.PNG", "dog/a/x.png"]
-    assert list(map(str, open_photographs(tmp_path).names)) == ["cat/x.PNG", "dog/a/x.png"]
-    left = "left out 3 files: 2 .gif, 1 without an ending; images end in .jpg, .jpeg"
-    assert [message.startswith(f"{tmp_path}: {left}") for message in caplog.messages] == [False, True]
-    assert caplog.messages[0].startswith(f"{tmp_path}: left out 4 files: 2 .gif, 1 without an ending, 1 .txt; images")
-    (tmp_path / "cat" / "x.PNG").unlink()
-    with pytest.raises(ValueError, match=r"expected images \(.*\) of each class, got 1 .gif in .*cat"):
-        open_photographs(tmp_path)
-
-
-def test_the_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:
-    """A folder of images is a class, whatever its name."""
-    for part in ("train", "val"):
-        (tmp_path / part / "cat").mkdir(parents=True)
-        (tmp_path / part / "cat" / "0.png").touch()
-    message = (
-        "expected one subfolder per class, got the parts of a data set, train, val, which have class folders; give"
-    )
-    for function in (_folders.image_folder, open_photographs):
-        with pytest.raises(ValueError, match=rf"{message} .*train or .*val$"):
-            function(tmp_path)
-    assert _folders.image_folder(tmp_path / "val")[2] == ["cat"]
-    for part in ("train", "val"):
-        (tmp_path / part / "0.png").touch()
-    assert _folders.image_folder(tmp_path)[2] == ["train", "val"]
-
-
-def test_hidden_folders_are_no_classes_of_cifar(tmp_path: Path) -> None:
-    for i in range(10):
-        for part in ("train", "test"):
-            (tmp_path / part / f"c{i}").mkdir(parents=True)
-            Image.new("RGB", (32, 32), (i, i, i)).save(tmp_path / part / f"c{i}" / "x.png")
-    (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
-    (tmp_path / "train" / "c3" / ".ipynb_checkpoints").mkdir()
-    SMALL.save(tmp_path / "train" / "c3" / ".ipynb_checkpoints" / "x-checkpoint.png")
-    data = read_cifar(tmp_path, 10, train=True)
-    assert data.images[:, 0, 0, 0].tolist() == data.labels.tolist() == list(range(10))
-
-
-def test_links(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (tmp_path / "photos" / "a").mkdir(parents=True)
-    (tmp_path / "elsewhere" / "more.jpg").mkdir(parents=True)
-    SMALL.save(tmp_path / "elsewhere" / "more.jpg" / "x.png")
-    (tmp_path / "photos" / "a" / "linked").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "photos" / "b").symlink_to(tmp_path / "elsewhere")
-    photos = tmp_path / "photos"
-    assert _folders.classes(photos) == ["a", "b"]
-    assert names(photos) == ["a/linked/more.jpg/x.png", "b/more.jpg/x.png"]
-    (tmp_path / "elsewhere" / "back").symlink_to(photos)
-    (tmp_path / "elsewhere" / "again").symlink_to(photos)
-    with pytest.raises(ValueError, match="expected no link to a folder that it lies in, got one to"):
-        names(photos)
-    assert cli.main(["gallery", str(photos), "--out", str(tmp_path / "o.png")]) == 1
-    (photos / "c").symlink_to("nowhere")
-    with pytest.raises(FileNotFoundError, match="photos/c: expected a folder or file, got a dangling link"):
-        _folders.classes(photos)
-    assert cli.main(["augment", str(photos), str(tmp_path / "copies"), "--copies", "1"]) == 1
-    assert "photos/c: expected a folder or file, got a dangling link" in capsys.readouterr().err
-    (photos / "c").rename(photos / "c.jpg")  # a picture that is gone
-    assert _folders.classes(photos) == ["a", "b"]
 
 
 def test_all_pictures_that_cannot_be_used_are_in_one_message(tmp_path: Path) -> None:

@@ -22,17 +22,16 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 from prime_dali import cli
 from prime_dali.dali import Execution
 from prime_dali.data.sampling import permutation
-from prime_dali.training import checkpoint, train
+from prime_dali.training import checkpoint, train, validation
 from prime_dali.training.data import FolderData
 from prime_dali.training.ranks import Ranks
 from prime_dali.training.trainer import Trainer
-from prime_dali.training.validation import count_correct
 
 one_thread = training.one_thread  # a fixture
-WORLD, IMAGES, VALIDATION = 4, 24, 9
+GPUS, IMAGES, VALIDATION = 4, 24, 9
 EPOCHS, STEPS, BATCH = 2, 3, 8
 needs_gpus = pytest.mark.skipif(
-    torch.cuda.device_count() < WORLD, reason=f"needs {WORLD} GPUs; {torch.cuda.device_count()} visible"
+    torch.cuda.device_count() < GPUS, reason=f"needs {GPUS} GPUs; {torch.cuda.device_count()} visible"
 )
 
 
@@ -52,12 +51,12 @@ def one_of_several(environment: dict[str, str], words: list[str], last: int | No
     raise SystemExit(cli.main(["train", *words]))
 
 
-def statuses(said: Path, words: list[str], last: int | None = None) -> set[int | None]:
+def statuses(world: int, said: Path, words: list[str], last: int | None = None) -> set[int | None]:
     """The exit statuses of a run's processes; what they print is in files that begin with ``said``."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    shared |= {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
-    places = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(WORLD)]
+    shared |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
+    places = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)]
     processes = [
         forking.start(said.with_suffix(f".{rank}.txt"), one_of_several, place, words, last)
         for rank, place in enumerate(places)
@@ -92,14 +91,15 @@ ON_THE_CPU = ["--device=cpu", "--workers=1", "--no-compile"]
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus)])
 def test_killed_and_continued(device: str, data: Path, tmp_path: Path) -> None:
     """kill -9 of all processes in the middle of an epoch: losses and weights are those of a run without, to the bit."""
+    world = 2 if device == "cpu" else GPUS
     own = ON_THE_CPU if device == "cpu" else ["--device=cuda"]  # compiled, in bfloat16, with the step as a CUDA graph
     words = [*SMALL, *own, "--data", str(data)]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert statuses(tmp_path / "first", [*words, "--out", str(whole)]) == {0}
-    ended = statuses(tmp_path / "second", [*words, "--out", str(parts), "--save-minutes=0"], last=STEPS + 1)
+    assert statuses(world, tmp_path / "first", [*words, "--out", str(whole)]) == {0}
+    ended = statuses(world, tmp_path / "second", [*words, "--out", str(parts), "--save-minutes=0"], last=STEPS + 1)
     assert ended == {-signal.SIGKILL}
     assert checkpoint.load(parts)["run"]["step"] == STEPS + 1
-    assert statuses(tmp_path / "third", [*words, "--out", str(parts)]) == {0}
+    assert statuses(world, tmp_path / "third", [*words, "--out", str(parts)]) == {0}
     assert f"after step {STEPS + 1} of {EPOCHS * STEPS}" in (tmp_path / "third.0.txt").read_text()
     assert [step for step, _ in training.losses(whole)] == list(range(1, EPOCHS * STEPS + 1))
     assert training.losses(parts) == training.losses(whole)
@@ -121,25 +121,29 @@ def test_every_image_once_an_epoch(world: int, data: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("others", "expected"),
-    [([(0, 1), (0, 1), (0, 1), (0, 0)], (2, 4)), ([(0, 1), (1, 1)], None), ([(0, 0), (0, 0), (1, 0)], (2, 4))],
+    [
+        ([(0, 1), (0, 1), (0, 1), (0, 0)], (10, 20)),
+        ([(0, 1), (1, 1)], None),
+        ([(0, 0), (0, 0), (1, 0)], (10, 20)),
+    ],
     ids=["another has more batches", "another is asked to stop", "another is asked after the last one"],
 )
 def test_processes_end_a_validation_at_the_same_batch(
     others: list[tuple[int, int]], expected: tuple[int, int] | None
 ) -> None:
-    """``others``: before each batch, whether another process was asked to stop, and has one."""
+    """``others``: before every eighth batch, whether another process was asked to stop, and has one."""
 
     class Two(Ranks):
         def sum(self, *numbers: int) -> list[int]:
             return [own + other for own, other in zip(numbers, others.pop(0), strict=True)]
 
-    images, seen = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]] * 2), []
+    images, seen = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]] * 10), []
     batches = [(batch, torch.tensor([1, 1])) for batch in images]
     ranks = Two(0, 2, torch.device("cpu"))
-    found = count_correct(torch.nn.Identity(), batches, ranks, torch.float32, lambda: False, seen.append)
+    found = validation.count_correct(torch.nn.Identity(), batches, ranks, torch.float32, lambda: False, seen.append)
     assert found == expected
     assert not others
-    assert seen == ([0, 2] if expected else [0])
+    assert seen == [*range(0, 20 if expected else 2 * validation.BETWEEN, 2)]
 
 
 def test_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def analyze(files: Path, what: str, out: Path, *more: str) -> int:
     """On CIFAR, with few and cheap corruptions."""
     arguments = ["--cifar", "10", str(files / "cifar"), "--backbone", str(files / "net.pt"), "--out", str(out)]
-    few = ["--corruptions", "contrast", "brightness", "--severities", "1", "5", "--workers", "0", "--samples", "3"]
+    few = ["--corruptions", "contrast", "brightness", "--severities", "1", "5", "--samples", "3"]
     return cli.main(["analyze", what, *arguments, *few, "--device", "cpu", *more])
 
 

@@ -91,9 +91,14 @@ def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None
 
     saved.write_text(yaml.safe_dump(c.plain()))
     assert train.read(["--config", str(saved)]) == c
-    file.write_text("recipe: cifar10-fast\nalpha: 2\n")  # also of settings that this method does not read
-    plain = train.read(["--config", str(file), "--data", "d", "--out", "o", "--method", "standard"])
-    assert (plain.method, plain.alpha, plain.mixing) == ("standard", 2, "official")
+    saved.write_text(yaml.safe_dump({**c.plain(), "method": "standard", "alpha": 2.0}))  # a run of a grid
+    assert train.read(["--config", str(saved)]).alpha == 2
+    file.write_text("recipe: cifar10-fast\nseed: 2\n")  # whose settings of PRIME nobody gave
+    words = ["--config", str(file), "--data", "d", "--out", "o", "--method", "standard"]
+    assert train.read(words).mixing == "official"
+    file.write_text("alpha: 2\n")
+    with pytest.raises(ValueError, match=r"alpha in .*mine.yaml: expected with --method prime"):
+        train.read(words)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -103,10 +108,14 @@ def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None
     (["--nonsense", "1"], "nonsense"),
     (["--lr"], "lr"),
     (["--method", "standard", "--alpha", "1"], "--alpha: expected with --method prime, got it with --method standard"),
-    (["--method=standard", "--width=3"], "--width: expected with --method prime or --method augmix, got it with"),
+    (["--method=standard", "--width=3"], "--width: expected with --method prime or augmix, got it with"),
     (["--severity", "3"], "--severity: expected with --method augmix, got it with --method prime"),
     (["--beta2", "0.9"], "--beta2: expected with --optimizer adamw, got it with --optimizer sgd"),
     (["--no-jsd", "--jsd-weight", "1"], "--jsd-weight: expected with --jsd, got it with --no-jsd"),
+    (["--workers", "2"], "--workers: expected with a recipe of image files, got it with --recipe cifar10"),
+    (["--mix-order", "after"], "--mix-order: expected with --mixup or --cutmix, got it with neither"),
+    (["--mixing", "none", "--width", "2"], "--width: expected with --mixing paper or official, got it with --mixing none"),
+    (["--primitives", "color", "--spatial-distribution", "mixing"], "expected with --primitives spatial, got it with"),
 ])  # fmt: skip
 def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -119,14 +128,15 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"jsd": True, "method": "standard"}, "jsd: expected method augmix or prime"),
     ({"batch": 0}, "batch: expected 1 to"),
     ({"alpha_start": -1.0}, "alpha_start: expected a finite number >= 0"),
-    ({"alpha_start": 0.0, "method": "augmix"}, "alpha_start: expected 1.0 with method augmix, got 0.0"),
+    ({"alpha_start": 0.0, "method": "augmix"}, "alpha_start: expected with --method prime, got it with --method augmix"),
     ({"alpha_start": 0.0, "epochs": 1}, "alpha_start: expected 1 with a single epoch, got 0.0"),
-    ({"draws": "batch", "method": "standard"}, "draws: expected 'image' with method standard, got 'batch'"),
+    ({"draws": "batch", "method": "standard"}, "draws: expected with --method prime, got it with --method st"),
     ({"alpha_start": 1e7, "alpha": 2.0}, "alpha_start: expected at most 500000 with alpha 2, got 1e\\+07"),
     ({"draws": "bach"}, "draws: expected one of 'image', 'batch'"),
     ({"warmup": 1.0}, "warmup: expected a fraction"),
     ({"momentum": (0.9, 0.8)}, "momentum: expected two numbers, 0 <= minimum"),
-    ({"resize": 16}, "resize: expected at least size, 32, got 16"),
+    ({"resize": 16, "recipe": "in100"}, "resize: expected at least size, 32, got 16"),
+    ({"resize": 40}, "resize: expected with a recipe of image files, got it with --recipe cifar10, .*; leave it out"),
     ({"deepaugment": ("a", "b")}, "deepaugment: expected the folders EDSR and CAE, with an ImageNet recipe"),
     ({"primitives": ("blur",)}, "primitives: .*'blur'"),
     ({"lr": -1.0}, "lr: expected a finite number >= 0"),
@@ -142,9 +152,9 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"sizes": (4,)}, "sizes: expected 8 to 4096, got 4"),
     ({"sizes": (24, 28, 32), "epochs": 2}, "sizes: expected at most 2 .*, got 3"),
     ({"sizes": (32,) * 9}, "sizes: expected at most 8 .*, got 9"),
-    ({"crop_area": 0.5}, "crop_area: expected a recipe of image files"),
+    ({"crop_area": 0.5}, "crop_area: expected with a recipe of image files"),
     ({"warmup": 0.0}, "warmup: expected a fraction"),
-    ({"muon_sgd_lr_scale": 1.0}, "muon_sgd_lr_scale: expected 2.5 with optimizer sgd, got 1.0"),
+    ({"muon_sgd_lr_scale": 1.0}, "muon_sgd_lr_scale: expected with --optimizer muon, got"),
     ({"optimizer": "muon"}, "schedule: expected cosine or linear with muon, whose momentum is constant, got onecycle"),
 ])  # fmt: skip
 def test_bad_settings(changes: dict, message: str) -> None:

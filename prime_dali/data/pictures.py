@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import os
 import re
 import stat
 import struct
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -110,12 +112,37 @@ def decoded(data: bytes, name: str) -> Image.Image:
         return _decoded(io.BytesIO(data), reader(memoryview(data)))
 
 
+@functools.cache
+def _pillow() -> Any:
+    """Pillow, without its warning of images that have more than half as many pixels as it reads: photographs of today
+    have them, and it would be in the log of every process. A filter that the user has for it comes before this one."""
+    from PIL import Image
+
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning, append=True)
+    return Image
+
+
+@contextlib.contextmanager
+def opened(file: BinaryIO | str | os.PathLike[str]) -> Iterator[Image.Image]:
+    """An image as Pillow opens it, not decoded yet; ValueError for one of more pixels than it reads."""
+    pillow = _pillow()
+    try:
+        with pillow.open(file) as image:
+            yield image
+    except pillow.DecompressionBombError as error:
+        found = re.search(r"\d+", str(error))
+        got = f"{int(found[0]):,}" if found else "more"
+        raise ValueError(
+            f"expected at most {2 * pillow.MAX_IMAGE_PIXELS:,} pixels, the limit of Pillow, got {got}; make it smaller"
+        ) from error
+
+
 def _decoded(file: BinaryIO, read: Read) -> Image.Image:
     from PIL import Image
 
     if why := refused(read):
         raise ValueError(why)
-    with Image.open(file) as image:
+    with opened(file) as image:
         if image.mode not in _MODES:
             raise ValueError(f"expected gray or RGB with 8 bits per channel, got Pillow's mode {image.mode}")
         if image.format == "TIFF":  # Pillow would rotate it by itself, and fail at other tags that it cannot read
@@ -129,12 +156,10 @@ def _decoded(file: BinaryIO, read: Read) -> Image.Image:
 
 def dimensions(data: bytes, name: str) -> tuple[int, int]:
     """Stored width and height of an encoded image; PhotoError as for :func:`decoded`."""
-    from PIL import Image
-
     with naming_errors(name):
         if why := refused(reader(memoryview(data))):
             raise ValueError(why)
-        with Image.open(io.BytesIO(data)) as image:
+        with opened(io.BytesIO(data)) as image:
             return image.size
 
 

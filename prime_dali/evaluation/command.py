@@ -4,12 +4,13 @@ imported."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from pathlib import Path
 
 from .. import _arguments, _command
 from ..data import partition
 from ..models import STEMS
-from .names import CIFAR_SETS, HEADINGS, IMAGENET_SETS, LOADERS
+from .names import CIFAR_SETS, HEADINGS, IMAGENET_SETS, LOADERS, NORMALIZED
 from .scores import NORMALISATIONS
 
 
@@ -63,6 +64,24 @@ def parser() -> _command.Parser:
     return parser
 
 
+def unread(sets: Collection[str], adapts: bool, small: bool) -> dict[str, str]:
+    """Options that an evaluation does not read, and what is wrong with giving them: the end of a message.
+
+    Args:
+        sets: Names of those that are evaluated.
+        adapts: Whether batch norm is adapted.
+        small: Whether the network's images are 32 x 32.
+    """
+    files = any(name not in ("imagenet-p", *CIFAR_SETS) for name in sets)
+    return _arguments.unread(
+        (adapts, "--bn-adapt", "batch norm as trained", "seed"),
+        (any(name in NORMALIZED for name in sets), " or ".join(f"--{name}" for name in NORMALIZED),
+         "other sets alone", "normalize reference"),
+        (files, "sets of image files", "videos alone", "loader"),
+        (not small, "a network of ImageNet", "a network of 32 x 32 images", "subset loader workers"),
+    )  # fmt: skip
+
+
 def main(argv: list[str]) -> None:
     """Run the command; exits with status 2 for bad usage. Errors as :func:`.evaluate.main`."""
     known = parser()
@@ -74,6 +93,11 @@ def main(argv: list[str]) -> None:
     if (options.shard or options.join) and options.out is None:
         known.error("--out: expected with --shard and --join, one folder for all shards, got none")
     _arguments.integer("batch", options.batch, 1, 2**20)
+
+    def check_read(small: bool) -> None:
+        known.refuse_unread(argv, unread(options.folders, bool(options.bn_adapt), small))
+
+    check_read(any(name in CIFAR_SETS for name in options.folders))  # now as far as it is known without the network
     from . import evaluate
 
-    evaluate.main(options)
+    evaluate.main(options, check_read)

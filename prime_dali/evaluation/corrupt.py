@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _command, _workers
 from .._progress import plural
-from ..data import jobs, partition
+from ..data import destinations, partition
 from ..data.cifar import SIDE, Cifar, read_cifar
 from ..data.folders import shown
 from ..data.partition import Shard
 from ..data.pictures import PhotoError, decoded
-from . import corruptions, distortions
+from . import corruptions
 from .names import SEVERITIES
 from .photographs import Photographs, open_photographs, prepared
 
@@ -158,8 +158,6 @@ def _checked(settings: Settings) -> Settings:
         _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
     _arguments.integer("seed", settings.seed, 0, 2**63 - 1)
     _arguments.integer("workers", settings.workers, 1, 4096)
-    if "frost" in wanted:
-        distortions.ice(0, 1)  # missing textures show now, not when it is frost's turn
     source, destination = settings.source.resolve(), settings.destination.resolve()
     if destination.is_relative_to(source):
         raise ValueError(f"destination: expected a folder outside the source {source}, got {destination}")
@@ -167,6 +165,9 @@ def _checked(settings: Settings) -> Settings:
         raise ValueError(
             f"on_error: expected 'raise' for CIFAR, whose images are in few files, got {settings.on_error!r}"
         )
+    algorithms = corruptions.algorithms()  # what is missing shows now, and missing textures not when it is frost's turn
+    if "frost" in wanted:
+        algorithms["c"].ice(0, 1)
     return replace(
         settings,
         source=source,
@@ -183,7 +184,7 @@ def _checked(settings: Settings) -> Settings:
 def _cifar(settings: Settings) -> None:
     data, manifest = _read_cifar(settings)
     folder, shard = settings.destination, settings.shard
-    with jobs.destination(folder, manifest, "corrupt", shard) as work:
+    with destinations.filling(folder, manifest, "corrupt", shard) as work:
         if shard is None:
             _write_labels(settings, data.labels)
         blocks = partition.chosen(shard, _blocks(settings, data))
@@ -205,7 +206,7 @@ def _cifar(settings: Settings) -> None:
                     out[filled : filled + len(part)] = part
                     filled += len(part)
                     bar.update(len(part))
-                with jobs.finishing(folder, own / f"{name}.npy", shard) as temporary:
+                with destinations.finishing(folder, own / f"{name}.npy", shard) as temporary:
                     np.save(temporary, out) if shard is None else out.tofile(temporary)
                 work.made += 1
 
@@ -213,14 +214,14 @@ def _cifar(settings: Settings) -> None:
 def _join_cifar(settings: Settings) -> None:
     data, manifest = _read_cifar(settings)
     folder, blocks = settings.destination, _blocks(settings, data)
-    with jobs.joining(folder, manifest, "corrupt") as all_shards:
+    with destinations.joining(folder, manifest, "corrupt") as all_shards:
         names = [f"{name}.npy" for name in settings.names if not (folder / f"{name}.npy").exists()]
         partition.check_parts(folder, all_shards, dict.fromkeys(names, len(blocks)))
         _write_labels(settings, data.labels)
         for name in names:
             parts = [shard.folder(folder) / name for shard in all_shards]
             pixels = b"".join(partition.woven(parts, [size * SIDE * SIDE * 3 for _, _, size in blocks]))
-            with jobs.finishing(folder, Path(name)) as temporary:
+            with destinations.finishing(folder, Path(name)) as temporary:
                 np.save(temporary, np.frombuffer(pixels, np.uint8).reshape(-1, SIDE, SIDE, 3))
     _tell_joined(settings, all_shards, len(data.images))
 
@@ -228,7 +229,7 @@ def _join_cifar(settings: Settings) -> None:
 def _read_cifar(settings: Settings) -> tuple[Cifar, dict[str, Any]]:
     """The images, and the destination's manifest."""
     data = read_cifar(settings.source, 10 if settings.data == "cifar10" else 100, train=False, label=settings.label)
-    source = jobs.source_of_arrays(settings.source, data.images, data.labels)
+    source = destinations.source_of_arrays(settings.source, data.images, data.labels)
     return data, _manifest(settings, source, severities=settings.severities)
 
 
@@ -241,7 +242,7 @@ def _blocks(settings: Settings, data: Cifar) -> list[tuple[int, int, int]]:
 
 def _write_labels(settings: Settings, labels: NDArray[np.int64]) -> None:
     if not (settings.destination / "labels.npy").exists():
-        with jobs.finishing(settings.destination, Path("labels.npy")) as temporary:
+        with destinations.finishing(settings.destination, Path("labels.npy")) as temporary:
             np.save(temporary, np.tile(labels.astype(np.uint8), len(settings.severities)))
 
 
@@ -257,7 +258,7 @@ def _imagenet(settings: Settings) -> None:
     photos, manifest = _read_photographs(settings)
     folder, shard, own = settings.destination, settings.shard, partition.chosen(settings.shard, range(len(photos)))
     with (
-        jobs.destination(folder, manifest, "corrupt", shard) as work,
+        destinations.filling(folder, manifest, "corrupt", shard) as work,
         _pool(settings, len(own), (settings, photos)) as pool,
         _bar(settings, len(own)) as bar,
     ):
@@ -265,32 +266,32 @@ def _imagenet(settings: Settings) -> None:
         for place, (number, (made, error)) in enumerate(zip(own, results, strict=True), 1):
             work.made += made
             if error and settings.on_error == "raise":
-                raise jobs.stopping(error, own[place:], functools.partial(_read_photo, settings, photos), bar)
+                raise destinations.stopping(error, own[place:], functools.partial(_read_photo, settings, photos), bar)
             bar.update()
             if error:
                 work.skipped.append(str(photos.names[number]))
                 bar.write(f"skipped {error}")
-    jobs.tell_skipped(len(work.skipped), len(photos))
+    destinations.tell_skipped(len(work.skipped), len(photos))
 
 
 def _join_imagenet(settings: Settings) -> None:
     photos, manifest = _read_photographs(settings)
     folder = settings.destination
     listed = functools.lru_cache(4096)(lambda inside: set(os.listdir(inside)) if inside.is_dir() else set())
-    with jobs.joining(folder, manifest, "corrupt") as them:
+    with destinations.joining(folder, manifest, "corrupt") as them:
         incomplete = [
             number
             for number in range(len(photos))
             if any(path.name not in listed(folder / path.parent) for path in _paths(settings, photos, number).values())
         ]
-        jobs.check_joined(folder, them, photos.names, incomplete, settings.on_error)
+        destinations.check_joined(folder, them, photos.names, incomplete, settings.on_error)
     _tell_joined(settings, them, len(photos) - len(incomplete))
 
 
 def _read_photographs(settings: Settings) -> tuple[Photographs, dict[str, Any]]:
     """The photographs, and the destination's manifest."""
     photos = open_photographs(settings.source, settings.label)
-    return photos, _manifest(settings, jobs.source_of_contents(settings.source, photos.records, photos.names))
+    return photos, _manifest(settings, destinations.source_of_contents(settings.source, photos.records, photos.names))
 
 
 def _paths(settings: Settings, photos: Photographs, number: int) -> dict[tuple[str, int], Path]:
@@ -318,7 +319,7 @@ def _imagenet_photo(number: int) -> tuple[int, str]:
         return 0, str(error)
     for (corruption, severity), path in missing.items():
         changed = corruptions.one(settings.kind, image, corruption, severity, seed=settings.seed, number=number)
-        with jobs.finishing(settings.destination, path, settings.shard) as temporary:
+        with destinations.finishing(settings.destination, path, settings.shard) as temporary:
             Image.fromarray(changed).save(temporary, "JPEG", quality=85, optimize=True)
     return len(missing), ""
 
@@ -327,7 +328,7 @@ def _read_photo(settings: Settings, photos: Photographs, number: int) -> NDArray
     """A photograph before it is corrupted; PhotoError if it cannot be used, or a file of it cannot be named."""
     name = photos.records.name(number)
     longest = max(_paths(settings, photos, number).values(), key=lambda path: len(os.fsencode(path)))
-    jobs.check_name(settings.destination, longest, name)
+    destinations.check_name(settings.destination, longest, name)
     return prepared(decoded(photos.records.encoded(number), name), name, corruptions.SIDES[settings.kind])
 
 
@@ -371,12 +372,14 @@ def _begin(shared: Any) -> None:
 
 
 def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager[_workers.Pool]:
-    return _workers.pool(jobs.unfinished(settings.destination, settings.shard), settings.workers, tasks, _begin, shared)
+    return _workers.pool(
+        destinations.unfinished(settings.destination, settings.shard), settings.workers, tasks, _begin, shared
+    )
 
 
-def _bar(settings: Settings, images: int) -> jobs.Bar:
+def _bar(settings: Settings, images: int) -> destinations.Bar:
     severities = " ".join(map(str, settings.severities))
-    return jobs.Bar(
+    return destinations.Bar(
         images, BENCHMARKS[settings.data, settings.which], data=shown(settings.source),
         corruptions=f"{len(settings.names)}, at severities {severities}", out=shown(settings.destination),
         device=f"cpu, {plural(settings.workers, 'worker')}", **partition.facts(settings.shard),

@@ -7,6 +7,7 @@ derives their seeds.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +18,6 @@ from numpy.typing import NDArray
 from .. import _arguments, _extras
 from .._progress import plural
 from .names import EXTRA_CORRUPTIONS, SEVERITIES
-
-try:
-    from . import c_bar, distortions
-except ImportError as error:
-    raise ImportError(
-        f"corruptions need SciPy, scikit-image, OpenCV and Pillow ({error}): {_extras.install('train')}"
-    ) from error
 
 Strengths = dict[str, tuple[tuple[float, ...], ...]]
 """By name of the corruption: the arguments of its function at severities 1 to 5."""
@@ -166,6 +160,22 @@ SIDES = {"cifar": 32, "imagenet": 224, "tinyimagenet": 64}
 """Pixels."""
 
 
+@functools.cache
+def algorithms() -> dict[str, Any]:
+    """The modules with the algorithms of ``c`` and of ``c-bar``; not before they are needed, as they take a second.
+
+    Raises:
+        ImportError: A package is missing; the message says how to install it.
+    """
+    try:
+        from . import c_bar, distortions
+    except ImportError as error:
+        raise ImportError(
+            f"corruptions need SciPy, scikit-image, OpenCV and Pillow ({error}): {_extras.install('train')}"
+        ) from error
+    return {"c": distortions, "c-bar": c_bar}
+
+
 def cifar(
     images: NDArray[np.uint8], name: str, severity: int, *, seed: int = 0, numbers: Sequence[int] | None = None
 ) -> NDArray[np.uint8]:
@@ -183,7 +193,7 @@ def cifar(
 
     Raises:
         TypeError, ValueError: An argument is invalid; the message names it, the expected value and the value given.
-        ImportError: ``frost`` needs imagecorruptions, which ships its textures.
+        ImportError: As for :func:`algorithms`; ``frost`` also needs imagecorruptions, which ships its textures.
     """
     return _corrupted("cifar", "images", images, name, severity, seed, numbers)
 
@@ -266,6 +276,6 @@ def _corrupted(
         )
         for number in numbers
     ]
-    change = getattr(distortions if name in STRENGTHS[kind, "c"] else c_bar, name)
+    change = getattr(algorithms()["c" if name in STRENGTHS[kind, "c"] else "c-bar"], name)
     changed = change(images, rngs, *strengths[name][severity - 1])
     return np.clip(changed, 0, 255).astype(np.uint8)

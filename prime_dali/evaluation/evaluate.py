@@ -25,17 +25,18 @@ from . import (
     benchmarks,
     image_sets,
     imagenet_sets,
-    parts,
     predicting,
     report,
     report_tables,
     scores,
     sequences,
+    shard_counts,
     stability,
 )
 from . import classes as class_names
-from .names import CIFAR_SETS, IMAGENET_SETS
+from .names import CIFAR_SETS, IMAGENET_SETS, NORMALIZED
 from .scores import Count, Counts
+from .shard_counts import Found, ShardCounts, Task
 
 Sets = Mapping[str, report.Set]
 """By name: ``"clean"`` and the names of the options."""
@@ -109,7 +110,7 @@ def run(
     batch: int = 1000,
     adapt: adaptation.Adaptation | None = None,
     progress: Callable[[list[Any]], Iterable[Any]] = iter,
-    part: parts.Part | None = None,
+    part: ShardCounts | None = None,
 ) -> Counts:
     """Evaluate a classifier on sets of :mod:`prime_dali.evaluation.benchmarks`.
 
@@ -127,24 +128,24 @@ def run(
     for name, what in sets.items():
         if adapt is not None and isinstance(what, sequences.Perturbed):
             raise ValueError(f"bn-adapt: expected sets of images, got {name}, whose parts are sequences")
-    tasks = parts.tasks_of(sets)
-    counts: dict[parts.Task, parts.Found] = {} if part is None else part.counts
+    tasks = shard_counts.tasks_of(sets)
+    counts: dict[Task, Found] = {} if part is None else part.counts
     for task in progress(tasks if part is None else part.missing(tasks)):
         found = _measured(classifier, sets[task[0]], task, device, batch, adapt)
         counts[task] = found
         if part is not None:
             part.add(task, found)
-    return parts.by_set(tasks, counts)
+    return shard_counts.by_set(tasks, counts)
 
 
 def _measured(
     classifier: networks.Classifier,
     what: report.Set,
-    task: parts.Task,
+    task: Task,
     device: torch.device,
     batch: int,
     adapt: adaptation.Adaptation | None,
-) -> parts.Found:
+) -> Found:
     """What is counted of a set, or of one part of it: a corruption at a severity, or a perturbation."""
     name, corruption, severity = task
     statistics = classifier.mean, classifier.std
@@ -156,11 +157,12 @@ def _measured(
     return count(classifier.network, images, statistics, device, batch, adapt, label)
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> None:
     """Evaluate as the options of :func:`.command.parser` say, print the tables and write them.
 
     Args:
         options: With ``folders``, those of the sets by name, such as ``"clean"``.
+        check_read: Called once it is known whether the network's images are 32 x 32; refuses options that are not read.
 
     Raises:
         TypeError, ValueError, OSError, RuntimeError, ImportError: An option is invalid, or what it names is.
@@ -171,6 +173,7 @@ def main(options: argparse.Namespace) -> None:
         options.checkpoint, network=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std, raw=options.raw,
     )  # fmt: skip
+    check_read(classifier.size == cifar.SIDE)
     clean = options.clean if classifier.size != cifar.SIDE else None
     names = class_names.named(classifier.classes, classifier.num_classes, options.classes, clean)
     classifier, unnamed = replace(classifier, classes=names), classifier
@@ -185,18 +188,21 @@ def main(options: argparse.Namespace) -> None:
         "folders": {name: str(folder) for name, folder in options.folders.items()},
         "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
     }  # fmt: skip
-    sharded = options.shard or options.join
-    about = {**settings, "checkpoint": parts.fingerprint(classifier), "versions": report.versions()} if sharded else {}
+    about = dict(settings)
+    if options.shard or options.join:
+        about |= {"checkpoint": shard_counts.fingerprint(classifier), "versions": report.versions()}
     if options.join:
-        found, where = parts.join(options.out, parts.tasks_of(sets), about)
-        counts = parts.by_set(parts.tasks_of(sets), found)
+        found, where = shard_counts.join(options.out, shard_counts.tasks_of(sets), about)
+        counts = shard_counts.by_set(shard_counts.tasks_of(sets), found)
         settings |= where
     else:
         classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         start = time.monotonic()
         source = (options.classes or options.clean) if unnamed.classes != names else None
         print(_about(options, classifier, device, source), file=sys.stderr, flush=True)
-        with parts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part:
+        with (
+            shard_counts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part
+        ):
             counts = run(
                 classifier, sets, device=device, batch=options.batch, adapt=adapt, part=part,
                 progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
@@ -326,7 +332,7 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         check_complete(name, lacking)
         if wanted == "alexnet" and name == "cifar-c":
             raise ValueError("normalize: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
-        normalization = wanted if name in ("cifar-c", "imagenet-c") else "none"  # C-bar has no reference of its own
+        normalization = wanted if name in NORMALIZED else "none"  # C-bar has no reference of its own
         reference = report.read_reference(options.reference, name, dataset) if normalization == "standard" else None
         rules[name] = report.Rule(normalization, reference, lacking)
         rules[name].mce(there, what.counted)  # better to learn now than at the end what the reference lacks

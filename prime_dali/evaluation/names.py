@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 CORRUPTIONS = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
     "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
@@ -51,6 +54,9 @@ IMAGENET_SETS = (
 )  # fmt: skip
 """Options of ``prime-dali evaluate`` for other networks."""
 
+NORMALIZED = ("cifar-c", "imagenet-c")
+"""Benchmarks whose mean corruption error can be relative to a reference's errors."""
+
 HEADINGS = {
     "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "cifar-p": "CIFAR-P",
     "imagenet-c": "ImageNet-C", "imagenet-c-bar": "ImageNet-C-bar", "imagenet-3dcc": "ImageNet-3DCC",
@@ -62,3 +68,13 @@ HEADINGS = {
 
 LOADERS = ("pillow", "dali")
 """Decoders of image files."""
+
+
+def of_benchmark(content: Mapping[str, Any], otherwise: str) -> str:
+    """What a benchmark of corruptions is called: as the record of its making says (``manifest.json``), if it has one.
+
+    Args:
+        content: Its entry in ``results.json``.
+        otherwise: The name if there is no record, or none in it.
+    """
+    return str((content.get("manifest") or {}).get("benchmark", otherwise))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import jobs
+from ..data import destinations
 from ..data.folders import classes, shown
 from ..data.formats import has_shards, open_records
 from ..data.pictures import PhotoError, naming_errors, open_picture
@@ -70,7 +70,7 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
         raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, or shards, found none")
     records = open_records(source)
     names = tuple(Path(file).relative_to(source) for file in records.files)
-    jobs.check_distinct(source, names, _target)
+    destinations.check_distinct(source, names, _target)
     return Photographs(records, names)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from .. import _plots, _tables
 from .._progress import plural
 from . import reported
-from .names import HEADINGS, SEVERITIES
+from .names import HEADINGS, SEVERITIES, of_benchmark
 from .reported import PERTURBATION_SCORES, SOURCE_OF_PERTURBATION_SCORES
 
 CALIBRATION_ERRORS = {"ece": "ECE", "rms": "RMS calibration error"}
@@ -183,7 +183,7 @@ def draw(results: Mapping[str, Any], name: str, path: Path) -> None:
 
 def _heading(name: str, content: Mapping[str, Any]) -> str:
     """The name of the set; every number from a regenerated set must be labeled as such."""
-    return HEADINGS[name] + (" (regenerated)" if content.get("regenerated") else "")
+    return of_benchmark(content, HEADINGS[name]) + (" (regenerated)" if content.get("regenerated") else "")
 
 
 def _percent(accuracy: float | None) -> str:

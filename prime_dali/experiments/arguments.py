@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import _command
+from .. import _arguments, _command
 from ..evaluation.names import SEVERITIES
 from ..models import STEMS
 from . import grid_file
@@ -81,6 +81,26 @@ def cost(parser: argparse.ArgumentParser) -> None:
         help="steps per round, from which the time of an epoch is computed; default: an epoch",
     )
     add("--warmup", type=int, default=30, metavar="N", help="warm-up steps of each method, not timed; default: 30")
+
+
+def unread(name: str, options: argparse.Namespace) -> dict[str, str]:
+    """Options that an experiment does not read, and what is wrong with giving them: the end of a message."""
+    if name == "cost":
+        measured = any(method.startswith("official") for method in options.methods or COST)
+        return _arguments.unread((measured, "--methods official", "other methods alone", "official"))
+    if name not in ("similarity", "embedding"):
+        return _arguments.unread(
+            (options.task is None, "several runs", "--task", "jobs"),
+            (not options.collect, "runs", "--collect, whose tables are of all runs,", "only task"),
+        )
+    unaugmented = CLEAN if name == "similarity" else CORRUPTED
+    augments, corrupts = {*options.methods} != {unaugmented}, name == "similarity" or CORRUPTED in options.methods
+    stored = name == "similarity" and options.cifar and options.corrupted
+    return _arguments.unread(
+        (augments, "methods that augment", f"--methods {unaugmented}", "samples"),
+        (corrupts, f"--methods {CORRUPTED}", "other methods alone", "corruptions severities workers"),
+        (not stored, "photographs, or without --corrupted", "arrays of CIFAR-C", "workers"),
+    )
 
 
 def _add_corruptions(parser: argparse.ArgumentParser) -> None:

@@ -40,5 +40,7 @@ def _imported(module: str) -> Any:
 def main(argv: list[str]) -> None:
     """Parse ``argv`` and run the experiment; errors as its module's ``run``."""
     name, rest = _command.choose("prime-dali analyze", "The paper's experiments.", _EXPERIMENTS, argv)
-    options = parser(name).parse_args(rest)
+    known = parser(name)
+    options = known.parse_args(rest)
+    known.refuse_unread(rest, arguments.unread(name, options))
     _imported(_EXPERIMENTS[name][0]).run(options)

@@ -99,6 +99,7 @@ def run(options: argparse.Namespace) -> None:
         method: grid_file.train_config({**base, **METHODS[method], "epochs": 10**6, "out": str(options.out / method)})
         for method in methods
     }
+    grid_file.check_read(base, configs.values())
     config = next(iter(configs.values()))
     ranks = Ranks.start(config.device, decodes=not config.is_cifar)
     print(_about(config, ranks, options, methods), file=sys.stderr, flush=True)

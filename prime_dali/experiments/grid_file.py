@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments
+from ..data.cifar import SIDE
 from ..evaluation.names import CIFAR_SETS, IMAGENET_SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
@@ -181,8 +182,13 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     """
     from ..evaluation import command
 
-    for run in grid.runs:
-        grid.config(run)
+    configs = [grid.config(run) for run in grid.runs]
+    check_read(grid.base, configs)
+    for run, config in zip(grid.runs, configs, strict=True):
+        try:
+            check_read(run.settings, [config])
+        except ValueError as error:
+            raise ValueError(f"{run.name}: {error}") from None
     for old in RENAMED.keys() & grid.evaluate.keys():
         raise ValueError(f"evaluate: {_arguments.renamed(old, RENAMED[old])}")
     check_names("evaluate", grid.evaluate, EVALUATION)
@@ -197,9 +203,12 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
         if names.count(name) > 1:
             raise ValueError(f"runs: expected each name once, got {name!r} {names.count(name)} times")
     parser = command.parser()
-    for run in grid.runs:
-        try:
-            parser.check_args(grid.evaluation(run))  # now rather than after the training
+    for run, config in zip(grid.runs, configs, strict=True):
+        words = grid.evaluation(run)
+        sets = ["clean", *(name for name in SETS if name in grid.evaluate)]
+        try:  # now rather than after the training
+            parser.check_args(words)
+            parser.refuse_unread(words, command.unread(sets, "bn-adapt" in grid.evaluate, config.size == SIDE))
         except ValueError as error:
             raise ValueError(f"evaluate: {error}") from None
     folders = {Path(grid.config(run).data) for run in chosen}
@@ -207,6 +216,14 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     for folder in sorted(folders) if chosen else []:
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such file or folder")
+
+
+def check_read(base: Mapping[str, Any], configs: Iterable[TrainConfig]) -> None:
+    """Raise a ValueError for a setting of these runs that none of them reads; it may be for some of them."""
+    unread = [config.unread() for config in configs]
+    for name in (str(given).replace("-", "_") for given in base):
+        if unread and all(name in one for one in unread):
+            raise ValueError(f"{name}: {unread[0][name]}")
 
 
 def listed_runs(content: Mapping[str, Any]) -> list[Run] | None:

@@ -16,7 +16,7 @@ from .. import __version__, _tables
 from .._files import write_texts
 from .._progress import plural
 from ..evaluation import reported
-from ..evaluation.names import GROUPS
+from ..evaluation.names import GROUPS, of_benchmark
 from ..evaluation.report_tables import mean_calibration
 from . import grid_finished
 from .grid_file import Grid, Run
@@ -184,7 +184,7 @@ def _evaluation(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
         sizes = " to ".join(f"{size:,}" for size in one["images"])
         made = "regenerated" if one["regenerated"] else "as found, without a manifest.json"
-        yield f"corruptions: {one['folder']}, {made}; {sizes} images per corruption and severity{missing}"
+        yield f"corruptions: {one['name']}, {made}; {sizes} images per corruption and severity{missing}"
     for versions in sorted({json.dumps(one["versions"]) for one in results}):
         yield ", ".join(f"{name} {version}" for name, version in json.loads(versions).items())
 
@@ -212,8 +212,8 @@ def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:
 def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
     found = results["sets"].get("cifar-c") or results["sets"]["imagenet-c"]
     sizes = [images for row in found["images"].values() for images in row.values()]
-    return {**{name: found[name] for name in ("folder", "regenerated", "missing")},
-            "images": sorted({min(sizes), max(sizes)})}  # fmt: skip
+    return {"name": of_benchmark(found, found["folder"]), "images": sorted({min(sizes), max(sizes)}),
+            **{name: found[name] for name in ("regenerated", "missing")}}  # fmt: skip
 
 
 def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:

@@ -19,7 +19,7 @@ from ..config import preset
 from ..data.cifar import Cifar, read_cifar
 from ..data.folders import find, shown
 from ..data.pictures import open_picture, sha256
-from ..evaluation import benchmarks, corruptions, distortions, image_sets
+from ..evaluation import benchmarks, corruptions, image_sets
 from ..evaluation.names import SEVERITIES
 from ..evaluation.photographs import read_224
 from ..module import PRIME
@@ -181,7 +181,7 @@ class Corruptions:
             stored = folder
             lacking = [f"{name}/{s}" for name in ordered for s in levels if not (folder / name / str(s)).is_dir()]
         elif "frost" in ordered:
-            distortions.ice(0, 1)  # report missing textures now, not in a worker
+            corruptions.algorithms()["c"].ice(0, 1)  # report missing textures now, not in a worker
         if folder is not None and lacking:
             raise ValueError(f"{folder}: expected all corruptions and severities, missing: {', '.join(lacking[:5])}")
         return cls(images, ordered, levels, seed, stored)

@@ -16,7 +16,7 @@ from .._command import Parser
 from .._files import replacing
 from .._progress import plural
 from ..config import PrimeConfig, require_image_draws
-from ..data import jobs, partition
+from ..data import destinations, partition
 from ..data.cifar import read_cifar
 from ..data.folders import shown
 from . import copies as _copies
@@ -63,8 +63,8 @@ def main(argv: list[str]) -> None:
     arguments = parser()
     options = arguments.parse_args(argv)
     if options.remake:
-        for name, value in vars(options).items():
-            if name not in ("source", "destination", "remake") and value != arguments.get_default(name):
+        for name in arguments.given(argv):
+            if name != "remake":
                 arguments.error(f"--remake: expected SRC and DST alone, got --{name.replace('_', '-')}")
         _write_again(options.source, options.destination)
         return
@@ -175,7 +175,7 @@ def _find(file: str | Path) -> _Made:
     folder = next((parent for parent in path.parents if (parent / FILES).exists()), None)
     if folder is None:
         raise FileNotFoundError(f"{file}: expected a folder above it with {FILES} of prime-dali augment, found none")
-    manifest = jobs.read_manifest(folder, "augment", _MANIFEST)
+    manifest = destinations.read_manifest(folder, "augment", _MANIFEST)
     entry = next((entry for entry in _provenance.entries(folder / FILES) if folder / entry["file"] == path), None)
     if entry is None or _provenance.of_cifar(entry) != (manifest["cifar"] is not None):
         raise ValueError(f"{folder / FILES}: expected a line for {path.relative_to(folder)}, found none")
@@ -210,7 +210,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
     source = Path(manifest["source"]["path"])
     if not source.is_dir():
         raise FileNotFoundError(
-            f"{source}: no such folder; if it has moved, enter its new path in {made.folder / jobs.MANIFEST}"
+            f"{source}: no such folder; if it has moved, enter its new path in {made.folder / destinations.MANIFEST}"
         )
     if manifest["cifar"] is None:
         path, number, copy = _provenance.inside(source, entry["source"]), entry["number"], entry["copy"]
@@ -220,7 +220,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
         image = _copies.read(path, manifest["size"])
     else:
         train = read_cifar(source, manifest["cifar"], train=True)
-        if jobs.source_of_arrays(source, train.images, train.labels) != manifest["source"]:
+        if destinations.source_of_arrays(source, train.images, train.labels) != manifest["source"]:
             raise ValueError(f"{source}: expected the images that {file} was made from, but they have changed")
         clean, rest = divmod(entry["records"], manifest["copies"] + 1)
         if rest or entry["first_number"] + clean > len(train.images):
@@ -237,7 +237,7 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
     try:
         config = PrimeConfig(**manifest["config"])
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{made.folder / jobs.MANIFEST}: config: expected a PrimeConfig ({error})") from error
+        raise ValueError(f"{made.folder / destinations.MANIFEST}: config: expected a PrimeConfig ({error})") from error
     device = _devices.kernel_device(manifest["device"])
     return _batches.augment(image[None], np.array([number]), copy, config, manifest["seed"], device)[0][0]
 

@@ -18,7 +18,7 @@ from .. import __version__, _arguments, _batches, _workers
 from .._progress import plural
 from .._states import TEXT
 from ..config import PrimeConfig
-from ..data import jobs, partition
+from ..data import destinations, partition
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, Cifar, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
 from ..data.folders import classes, shown, walk
@@ -69,7 +69,7 @@ def pictures(settings: Settings) -> None:
     """Write one file per copy of each image of a folder, or of a shard's; ``settings`` are checked, here and below."""
     all_photos = photos(settings)
     folder, shard = settings.destination, settings.shard
-    with jobs.destination(folder, manifest_of_files(settings, all_photos), "augment", shard) as work:
+    with destinations.filling(folder, manifest_of_files(settings, all_photos), "augment", shard) as work:
         done = provenance.done(folder, settings.source, shard)
         own = partition.chosen(shard, enumerate(all_photos))
         wanted = ((number, photo, _missing(settings, photo, done)) for number, photo in own)
@@ -78,14 +78,16 @@ def pictures(settings: Settings) -> None:
         workers = max(1, min(settings.workers or 1, len(tasks)))
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
-            _workers.pool(jobs.unfinished(folder, shard), workers, len(tasks), _begin, (settings, threads)) as pool,
-            jobs.Bar(len(own) * settings.copies, "augment", there, **_facts(settings, len(all_photos))) as bar,
+            _workers.pool(
+                destinations.unfinished(folder, shard), workers, len(tasks), _begin, (settings, threads)
+            ) as pool,
+            destinations.Bar(len(own) * settings.copies, "augment", there, **_facts(settings, len(all_photos))) as bar,
             (folder / provenance.named(shard)).open("a", **TEXT) as files,
         ):
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
             for place, ((_, photo, copies), made) in enumerate(zip(tasks, results, strict=True), 1):
                 if isinstance(made, str) and settings.on_error == "raise":
-                    raise jobs.stopping(made, tasks[place:], lambda task: _checked(settings, task[1]), bar)
+                    raise destinations.stopping(made, tasks[place:], lambda task: _checked(settings, task[1]), bar)
                 bar.update(len(copies))
                 if isinstance(made, list):
                     provenance.write(files, made)
@@ -93,7 +95,7 @@ def pictures(settings: Settings) -> None:
                 else:
                     work.skipped.append(str(photo))
                     bar.write(f"skipped {made}")
-    jobs.tell_skipped(len(work.skipped), len(all_photos))
+    destinations.tell_skipped(len(work.skipped), len(all_photos))
 
 
 def photos(settings: Settings) -> list[Path]:
@@ -113,7 +115,7 @@ def photos(settings: Settings) -> list[Path]:
         if settings.on_error == "raise" or not found:
             raise FileNotFoundError(message)
         print(f"skipped {message}")
-    jobs.check_distinct(settings.source, found, lambda photo: photo.with_suffix(""))
+    destinations.check_distinct(settings.source, found, lambda photo: photo.with_suffix(""))
     return found
 
 
@@ -137,7 +139,7 @@ def _begin(shared: Any) -> None:
 def _checked(settings: Settings, photo: Path) -> NDArray[np.uint8]:
     """An image before it is augmented; PhotoError if it cannot be used, or its copies cannot have their names."""
     path = settings.source / photo
-    jobs.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
+    destinations.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
     return read(path, settings.size)
 
 
@@ -158,7 +160,7 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
             image[None], np.array([number]), copy, settings.config, settings.seed, settings.device, _shared[1]
         )
         name = target(photo, copy, settings.format)
-        with jobs.finishing(settings.destination, name, settings.shard) as temporary:
+        with destinations.finishing(settings.destination, name, settings.shard) as temporary:
             temporary.write_bytes(encoded(pixels[0], settings.format, settings.quality))
         lines.append({
             "file": str(name), "source": str(photo), "source_sha256": digest, "source_stamp": stamp,
@@ -210,7 +212,7 @@ class CifarFiles:
     def manifest(self) -> dict[str, Any]:
         """The destination's manifest."""
         train = self.train
-        return _manifest(self.settings, jobs.source_of_arrays(self.settings.source, train.images, train.labels))
+        return _manifest(self.settings, destinations.source_of_arrays(self.settings.source, train.images, train.labels))
 
     def pieces(self, name: str) -> list[tuple[int, NDArray[np.int64]]]:
         """Copy and images of each piece of a file's augmented images, in their order there."""
@@ -268,18 +270,18 @@ def cifar(settings: Settings) -> None:
     """
     work = read_source(settings)
     folder, shard = settings.destination, settings.shard
-    with jobs.destination(folder, work.manifest(), "augment", shard) as run:
+    with destinations.filling(folder, work.manifest(), "augment", shard) as run:
         done = provenance.done(folder, None, shard)
         pieces = {name: partition.chosen(shard, work.pieces(name)) for name in work.parts}
         own = {name: name if shard is None else shard.folder(Path()) / name for name in work.parts}
         left = [name for name in pieces if name not in done and not (shard and (folder / own[name]).exists())]
         total, to_do = (sum(len(numbers) for name in names for _, numbers in pieces[name]) for names in (pieces, left))
         with (
-            jobs.Bar(total, "augment", total - to_do, **_facts(settings, len(work.train.images))) as bar,
+            destinations.Bar(total, "augment", total - to_do, **_facts(settings, len(work.train.images))) as bar,
             (folder / provenance.named(shard)).open("a", **TEXT) as files,
         ):
             for name in filter(pieces.get, left):
-                with jobs.finishing(folder, Path(own[name]), shard) as temporary, temporary.open("wb") as file:
+                with destinations.finishing(folder, Path(own[name]), shard) as temporary, temporary.open("wb") as file:
                     if shard is None:
                         file.write(work.records(None, work.parts[name]))
                     for copy, numbers in pieces[name]:
@@ -290,7 +292,7 @@ def cifar(settings: Settings) -> None:
                     provenance.write(files, [work.entry(name)])
         if shard is None:
             for name, content in work.rest():
-                with jobs.finishing(folder, Path(name)) as temporary:
+                with destinations.finishing(folder, Path(name)) as temporary:
                     temporary.write_bytes(content)
 
 
@@ -319,7 +321,7 @@ def _facts(settings: Settings, images: int) -> dict[str, object]:
 
 def manifest_of_files(settings: Settings, names: Sequence[Path]) -> dict[str, Any]:
     """The destination's manifest, of copies of these images."""
-    return _manifest(settings, jobs.source_of_files(settings.source, names))
+    return _manifest(settings, destinations.source_of_files(settings.source, names))
 
 
 def _manifest(settings: Settings, source: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._progress import plural
 from .._states import TEXT
-from ..data import jobs, partition
+from ..data import destinations, partition
 from ..data.partition import Shard
 from . import copies, provenance
 from .copies import Settings
@@ -22,17 +22,18 @@ def pictures(settings: Settings) -> None:
 
     Raises:
         ValueError: Copies are missing, a copy has two records that differ, or an image has changed.
-        FileNotFoundError, PhotoError, RuntimeError: As :func:`.jobs.joining` and :func:`.jobs.check_joined`.
+        FileNotFoundError, PhotoError, RuntimeError: As :func:`.destinations.joining` and
+            :func:`.destinations.check_joined`.
     """
     photos = copies.photos(settings)
     folder = settings.destination
     with (
-        jobs.joining(folder, copies.manifest_of_files(settings, photos), "augment") as all_shards,
-        jobs.finishing(folder, Path(provenance.FILES)) as temporary,
+        destinations.joining(folder, copies.manifest_of_files(settings, photos), "augment") as all_shards,
+        destinations.finishing(folder, Path(provenance.FILES)) as temporary,
     ):
         there = _merge(settings, photos, all_shards, temporary)
         incomplete = np.flatnonzero(there < settings.copies).tolist()
-        jobs.check_joined(folder, all_shards, photos, incomplete, settings.on_error)
+        destinations.check_joined(folder, all_shards, photos, incomplete, settings.on_error)
     made = plural(int(there.sum()), "copy", "copies")
     print(f"joined {plural(len(all_shards), 'shard')}: {made} of {plural(len(photos), 'image')}")
 
@@ -71,20 +72,20 @@ def cifar(settings: Settings) -> None:
     """Put together the pieces of CIFAR's files; errors as :func:`pictures`."""
     work = copies.read_source(settings)
     folder = settings.destination
-    with jobs.joining(folder, work.manifest(), "augment") as all_shards:
+    with destinations.joining(folder, work.manifest(), "augment") as all_shards:
         done = provenance.done(folder, None)
         names = [name for name in work.parts if name not in done]
         partition.check_parts(folder, all_shards, {name: len(work.pieces(name)) for name in names})
         for name in names:
             parts = [shard.folder(folder) / name for shard in all_shards]
             sizes = [len(work.records(None, numbers)) for _, numbers in work.pieces(name)]
-            with jobs.finishing(folder, Path(name)) as temporary, temporary.open("wb") as file:
+            with destinations.finishing(folder, Path(name)) as temporary, temporary.open("wb") as file:
                 file.write(work.records(None, work.parts[name]))
                 file.writelines(partition.woven(parts, sizes))
             with (folder / provenance.FILES).open("a", **TEXT) as listing:
                 provenance.write(listing, [work.entry(name)])
         for name, content in work.rest():
-            with jobs.finishing(folder, Path(name)) as temporary:
+            with destinations.finishing(folder, Path(name)) as temporary:
                 temporary.write_bytes(content)
     made = plural(settings.copies, "copy", "copies")
     print(f"joined {plural(len(all_shards), 'shard')}: {made} of {plural(len(work.train.images), 'image')}")

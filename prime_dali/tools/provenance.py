@@ -13,7 +13,7 @@ import numpy as np
 
 from .._files import naming
 from .._states import TEXT, Kind
-from ..data import jobs
+from ..data import destinations
 from ..data.folders import shown
 from ..data.partition import Shard
 from ..data.pictures import sha256
@@ -103,7 +103,7 @@ def done(folder: Path, source: Path | None, shard: Shard | None = None) -> set[s
     done = set()
     stamps: dict[str, list[int] | None] = {}
     own = named(shard)
-    with jobs.finishing(folder, own, shard) as temporary, temporary.open("w", **TEXT) as file:
+    with destinations.finishing(folder, own, shard) as temporary, temporary.open("w", **TEXT) as file:
         for name in dict.fromkeys((Path(FILES), own)):
             for entry in entries(folder / name):
                 if of_cifar(entry) == (source is None) and os.path.isfile(folder / entry["file"]):

@@ -21,20 +21,6 @@ NAMES = Literal[
 ]  # fmt: skip
 MOST_SIZES = 8  # torch.compile compiles a function for so many shapes, and then runs it uncompiled
 
-READ_WITH: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "jsd_views": ("jsd", (True,)), "jsd_weight": ("jsd", (True,)),
-    "muon_sgd_lr_scale": ("optimizer", ("muon",)), "beta2": ("optimizer", ("adamw",)),
-    "width": ("method", ("prime", "augmix")), "severity": ("method", ("augmix",)),
-    **dict.fromkeys(
-        (
-            "mixing", "draws", "spatial_distribution", "color_cut_max", "alpha", "alpha_start", "depth", "primitives",
-            "wave_strength",
-        ),
-        ("method", ("prime",)),
-    ),
-}  # fmt: skip
-"""Settings that are read only with some values of another one: that one, and these values."""
-
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -177,15 +163,35 @@ class TrainConfig:
         for epoch in (0, self.epochs - 1):
             self.prime(epoch)
 
+    def unread(self) -> dict[str, str]:
+        """The settings that the run does not read, and what is wrong with giving them to it: the end of a message."""
+        method, optimizer = f"--method {self.method}", f"--optimizer {self.optimizer}"
+        prime = self.method == "prime"
+        drawn = f"--primitives {' '.join(map(str, self.primitives))}".rstrip()
+        return _arguments.unread(
+            (self.jsd, "--jsd", "--no-jsd", "jsd_views jsd_weight"),
+            (self.optimizer == "muon", "--optimizer muon", optimizer, "muon_sgd_lr_scale"),
+            (self.optimizer == "adamw", "--optimizer adamw", optimizer, "beta2"),
+            (self.mixes, "--mixup or --cutmix", "neither of them", "mix_order"),
+            (not self.is_cifar, "a recipe of image files", f"--recipe {self.recipe}", "resize crop_area workers"),
+            ("spatial" in self.primitives, "--primitives spatial", drawn, "spatial_distribution"),
+            ("color" in self.primitives, "--primitives color", drawn, "color_cut_max"),
+            (not prime or self.mixing != "none", "--mixing paper or official", f"--mixing {self.mixing}", "width"),
+            (self.method == "augmix", "--method augmix", method, "severity"),
+            (self.method != "standard", "--method prime or augmix", method, "width"),
+            (prime, "--method prime", method, "mixing draws alpha alpha_start depth primitives wave_strength "
+             "spatial_distribution color_cut_max"),
+        )  # fmt: skip
+
     def _check_unused(self) -> None:
-        """Settings that no recipe has keep their defaults where they are not read."""
-        for name in (
-            "draws", "wave_strength", "spatial_distribution", "color_cut_max", "alpha_start", "muon_sgd_lr_scale",
-        ):  # fmt: skip
-            other, readers = READ_WITH[name]
-            value, unused = getattr(self, name), getattr(TrainConfig, name)
-            if getattr(self, other) not in readers and value != unused:
-                raise ValueError(f"{name}: expected {unused!r} with {other} {getattr(self, other)}, got {value!r}")
+        """Settings that the recipe does not have keep their defaults where they are not read. With PRIME, the runs of a
+        grid over ``primitives`` may share those of single primitives."""
+        names = ["draws", "wave_strength", "alpha_start", "muon_sgd_lr_scale", "resize", "crop_area"]
+        names += [] if self.method == "prime" else ["spatial_distribution", "color_cut_max"]
+        unread = self.unread()
+        for name in names:
+            if name in unread and getattr(self, name) != getattr(TrainConfig, name):
+                raise ValueError(f"{name}: {unread[name]}")
 
     def _check_schedule(self) -> None:
         if self.optimizer == "muon" and self.schedule == "onecycle":
@@ -226,11 +232,6 @@ class TrainConfig:
         if len(self.sizes) > most:
             raise ValueError(
                 f"sizes: expected at most {most} (one per epoch, and {MOST_SIZES} in all), got {len(self.sizes)}"
-            )
-        if self.is_cifar and self.crop_area != TrainConfig.crop_area:
-            raise ValueError(
-                "crop_area: expected a recipe of image files, because CIFAR's crops have one size, "
-                f"got {self.crop_area}"
             )
         if self.mix_order == "before" and (self.method == "standard" or not self.mixes):
             got = "method standard" if self.mixes else "neither mixup nor cutmix"

@@ -16,7 +16,7 @@ import yaml
 
 from .. import _arguments, _command, _progress
 from .._progress import plural
-from .config import METHODS, READ_WITH, RECIPES, TrainConfig, defaults
+from .config import METHODS, RECIPES, TrainConfig, defaults
 
 _EPILOG = """
 Settings of the recipe are overridden by those of --config FILE (YAML, names with underscores; "config: OTHER.yaml" in
@@ -40,7 +40,7 @@ def parser(recipe: str = "cifar10", method: str = "prime", given: Mapping[str, A
     p.add_argument("--config", action="append", default=[], metavar="FILE", help="a file of settings (YAML)")
     chosen = {**defaults(recipe, method, given.get("network")), **given}
     for setting in dataclasses.fields(TrainConfig):
-        name, kind, about = setting.name, *_kind(setting.name)
+        name, (kind, about) = setting.name, _kinds()[setting.name]
         options: dict[str, Any] = {"type": kind}
         if kind is bool:
             options = {"action": argparse.BooleanOptionalAction}
@@ -57,10 +57,10 @@ def parser(recipe: str = "cifar10", method: str = "prime", given: Mapping[str, A
 
 
 @functools.cache
-def _kind(name: str) -> tuple[Any, str]:
-    """The type and the description of a setting."""
-    kind, about = typing.get_args(typing.get_type_hints(TrainConfig, include_extras=True)[name])
-    return kind, about
+def _kinds() -> dict[str, tuple[Any, str]]:
+    """The type and the description of every setting."""
+    hints = typing.get_type_hints(TrainConfig, include_extras=True)
+    return {name: typing.get_args(hint) for name, hint in hints.items()}
 
 
 def read(argv: Sequence[str] | None = None) -> TrainConfig:
@@ -68,7 +68,7 @@ def read(argv: Sequence[str] | None = None) -> TrainConfig:
 
     Raises:
         OSError: A file of settings cannot be read.
-        TypeError, ValueError: A setting is out of range, or has the wrong type in a file.
+        TypeError, ValueError: A setting is out of range, or of a file has the wrong type or is not read by the run.
     """
     first = _command.Parser(prog="prime-dali train", add_help=False)
     first.add_argument("--config", action="append", default=[])
@@ -78,9 +78,12 @@ def read(argv: Sequence[str] | None = None) -> TrainConfig:
     early, _ = first.parse_known_args(argv)
     # Files first: the command line overrides them, wherever --config is on it.
     given: dict[str, Any] = {}
+    places: dict[str, str] = {}
     for path in early.config:
-        for content in _contents(Path(path), ()):
+        for place, content in _contents(Path(path), ()):
             given |= content
+            if content.keys() < TrainConfig.__dataclass_fields__.keys():  # all of them are the record of a run
+                places |= dict.fromkeys(content, place)
     recipe = early.recipe or given.get("recipe", "cifar10")
     method = early.method or given.get("method", "prime")
     # The whole parser reports an unknown recipe or method; as a default it would go unnoticed.
@@ -93,25 +96,12 @@ def read(argv: Sequence[str] | None = None) -> TrainConfig:
         if not options[name]:
             whole.error(f"--{name}: expected a folder, got {options[name]!r}")
     config = configured(options)
-    _refuse_unread(whole, config, sys.argv[1:] if argv is None else argv)
+    unread = config.unread()
+    whole.refuse_unread(sys.argv[1:] if argv is None else argv, unread)
+    for name, place in places.items():
+        if name in unread:
+            raise ValueError(f"{name} {place}: {unread[name]}")
     return config
-
-
-def _refuse_unread(whole: _command.Parser, config: TrainConfig, argv: Sequence[str]) -> None:
-    """Exit with status 2 if the command line has a setting that the run does not read, such as PRIME's in standard
-    training. Files and recipes may have them: they are for runs of any method."""
-    for name in whole.given(argv):
-        other, readers = READ_WITH.get(name, ("", ()))
-        if other and getattr(config, other) not in readers:
-            wanted = " or ".join(_option(other, value) for value in readers)
-            got = _option(other, getattr(config, other))
-            option = f"--{name.replace('_', '-')}"
-            whole.error(f"{option}: expected with {wanted}, got it with {got}, which does not read it; leave it out")
-
-
-def _option(name: str, value: object) -> str:
-    """A setting as it would be typed."""
-    return f"--{name} {value}" if not isinstance(value, bool) else f"--{name}" if value else f"--no-{name}"
 
 
 def configured(settings: Mapping[str, Any]) -> TrainConfig:
@@ -142,7 +132,7 @@ def checked(content: Mapping[Any, Any], where: str = "") -> dict[str, Any]:
             raise ValueError(f"{given}: expected a setting of prime-dali train{place}, got an unknown one{hint}")
         if value is None:
             raise ValueError(f"{name}: expected a value{place}, got nothing")
-        out[name] = _converted(name, value, _kind(name)[0], place)
+        out[name] = _converted(name, value, _kinds()[name][0], place)
     return out
 
 
@@ -171,8 +161,9 @@ def _converted(name: str, value: Any, kind: Any, place: str) -> Any:
         raise ValueError(f"{name}: expected {_NUMBERS[kind]}{place}, got {value!r}") from None
 
 
-def _contents(path: Path, above: tuple[Path, ...]) -> list[dict[str, Any]]:
-    """The settings of a file, after those of the files that it includes by ``config``; ``above`` includes it.
+def _contents(path: Path, above: tuple[Path, ...]) -> list[tuple[str, dict[str, Any]]]:
+    """The settings of a file, with their place for messages, after those of the files that it includes by ``config``;
+    ``above`` includes it.
 
     Raises:
         OSError: A file cannot be read.
@@ -192,9 +183,9 @@ def _contents(path: Path, above: tuple[Path, ...]) -> list[dict[str, Any]]:
     names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"config: expected the name of a file, or a list of names, in {path}{via}, got {named!r}")
-    content = checked(content, f"in {path}{via}")
+    content = checked(content, place := f"in {path}{via}")
     included = [_contents(path.parent / Path(name).expanduser(), (*above, path)) for name in names]
-    return [*itertools.chain(*included), content] if content else [*itertools.chain(*included)]
+    return [*itertools.chain(*included), (place, content)]
 
 
 def main(argv: list[str]) -> None:

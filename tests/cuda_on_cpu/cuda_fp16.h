@@ -1,6 +1,7 @@
 // Enough of CUDA to run csrc/cuda on a CPU, one block after another: types, intrinsics, and threads that take turns.
 // Slow, and only for tests; what depends on timing, memory order or divergence within a warp is not found here.
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -142,8 +143,9 @@ struct Meeting {  // of the threads of a block, or of a warp
   int expected = 0, arrived = 0, round = 0;
 };
 
-struct Thread {
-  ucontext_t context;
+struct Thread {  // of every block: it begins once, and then waits for the next block's turn
+  ucontext_t beginning;
+  jmp_buf place;  // unlike swapcontext(), jumps call no system
   std::vector<char> stack;
   bool done;
 };
@@ -153,7 +155,7 @@ struct Block {
   std::vector<Meeting> warps;
   Meeting all;
   std::vector<std::vector<uint64_t>> lanes;  // of each warp: what its lanes show each other
-  ucontext_t scheduler;
+  jmp_buf scheduler;
   std::function<void()> kernel;
   unsigned current;
 };
@@ -162,8 +164,7 @@ inline Block block;
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 inline void yield() {
-  Thread& t = block.threads[block.current];
-  swapcontext(&t.context, &block.scheduler);
+  if (!_setjmp(block.threads[block.current].place)) _longjmp(block.scheduler, 1);
 }
 
 inline void meet(Meeting& m) {
@@ -180,28 +181,35 @@ inline void leave(Meeting& m) {  // who is gone is not waited for
 }
 
 inline void body() {
-  block.kernel();
-  const unsigned me = block.current;
-  block.threads[me].done = true;
-  leave(block.all);
-  leave(block.warps[me / 32]);
-  swapcontext(&block.threads[me].context, &block.scheduler);
+  for (;;) {
+    block.kernel();
+    const unsigned me = block.current;
+    block.threads[me].done = true;
+    leave(block.all);
+    leave(block.warps[me / 32]);
+    yield();
+  }
+}
+
+inline void resume(Thread& t) {
+  if (_setjmp(block.scheduler)) return;
+  if (!t.stack.empty()) _longjmp(t.place, 1);
+  t.stack.resize(96 << 10);
+  getcontext(&t.beginning);
+  t.beginning.uc_stack.ss_sp = t.stack.data();
+  t.beginning.uc_stack.ss_size = t.stack.size();
+  t.beginning.uc_link = nullptr;
+  makecontext(&t.beginning, body, 0);
+  setcontext(&t.beginning);
 }
 
 inline void run_block(unsigned threads) {
-  block.threads.resize(threads);
+  if (block.threads.size() < threads) block.threads.resize(threads);
   block.warps.assign((threads + 31) / 32, Meeting{});
   block.all = Meeting{static_cast<int>(threads)};
   block.lanes.assign(block.warps.size(), std::vector<uint64_t>(32 * 8));
   for (unsigned i = 0; i < threads; ++i) {
-    Thread& t = block.threads[i];
-    t.done = false;
-    t.stack.resize(96 << 10);
-    getcontext(&t.context);
-    t.context.uc_stack.ss_sp = t.stack.data();
-    t.context.uc_stack.ss_size = t.stack.size();
-    t.context.uc_link = nullptr;
-    makecontext(&t.context, body, 0);
+    block.threads[i].done = false;
     ++block.warps[i / 32].expected;
   }
   for (bool alive = true; alive;) {
@@ -210,7 +218,7 @@ inline void run_block(unsigned threads) {
       if (block.threads[i].done) continue;
       alive = true;
       block.current = i, threadIdx = dim3(i);
-      swapcontext(&block.scheduler, &block.threads[i].context);
+      resume(block.threads[i]);
     }
   }
 }

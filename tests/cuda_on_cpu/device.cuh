@@ -42,16 +42,17 @@ inline __half half_of(uint64_t word, int i) {
 // sum[g or g + 8][2 t, 2 t + 1].
 inline void multiply_add(float (&sum)[4], uint4 a, uint32_t b0, uint32_t b1) {
   const uint64_t* lanes = emulated::show({a.x, a.y, a.z, a.w, b0, b1});
-  const auto left = [&](int row, int k) {
-    const int word = row / 8 + k / 8 * 2;
-    return __half2float(half_of(lanes[(row % 8 * 4 + k % 8 / 2) * 8 + word], k % 2));
-  };
-  const auto right = [&](int k, int column) {
-    return __half2float(half_of(lanes[(column * 4 + k % 8 / 2) * 8 + 4 + k / 8], k % 2));
-  };
   const int lane = threadIdx.x % 32;
+  float left[2][16], right[2][16];
+  for (int i = 0; i < 2; ++i)
+    for (int k = 0; k < 16; ++k) {
+      const uint64_t* const row = lanes + (lane / 4 * 4 + k % 8 / 2) * 8;
+      const uint64_t* const column = lanes + ((lane % 4 * 2 + i) * 4 + k % 8 / 2) * 8;
+      left[i][k] = __half2float(half_of(row[i + k / 8 * 2], k % 2));
+      right[i][k] = __half2float(half_of(column[4 + k / 8], k % 2));
+    }
   for (int i = 0; i < 4; ++i)
-    for (int k = 0; k < 16; ++k) sum[i] += left(lane / 4 + i / 2 * 8, k) * right(k, lane % 4 * 2 + i % 2);
+    for (int k = 0; k < 16; ++k) sum[i] += left[i / 2][k] * right[i % 2][k];
 }
 
 }  // namespace prime

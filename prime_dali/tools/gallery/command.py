@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ... import _options
+from ... import _arguments, _options
 from ..._command import Parser, whole
 from ..._files import make_folder
 from ..._progress import facts, over, plural
@@ -46,7 +46,12 @@ def main(argv: list[str]) -> None:
         ValueError: A setting is invalid, or there are too many photographs for a figure.
         ImportError: An image package is missing.
     """
-    options = parser().parse_args(argv)
+    known = parser()
+    options = known.parse_args(argv)
+    known.refuse_unread(argv, _arguments.unread(
+        (options.out or not options.html, "--out", "--html alone", "figure"),
+        (options.html, "--html", "a figure alone", "details"),
+    ))  # fmt: skip
     config, out = _options.distributions(options), options.out
     if out is None and options.html is None:
         out = Path("out/gallery.png")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ... import __version__
 from ..._files import replacing
 from ...data.folders import shown
-from ...data.pictures import reading
+from ...data.pictures import opened, reading
 from .captions import Meaning
 from .cells import Cell
 
@@ -174,9 +174,7 @@ def shown_lines(text: str) -> list[str]:
 
 def is_sheet(path: Path) -> bool:
     """Whether a :class:`Sheet` wrote this file, in this version or another."""
-    from PIL import Image
-
-    with reading(path), Image.open(path) as image:
+    with reading(path), opened(path) as image:
         mark = image.info.get("Software") or image.info.get("comment") or ""
     text = mark.decode("latin-1") if isinstance(mark, bytes) else str(mark)
     return text.startswith(_MARK.rpartition(" ")[0])

@@ -73,7 +73,7 @@ def fingerprint(classifier: networks.Classifier) -> str:
     return digest.hexdigest()
 
 
-class Part:
+class ShardCounts:
     """The counts of one shard."""
 
     def __init__(self, folder: Path, shard: Shard, about: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class Part:
 
 
 @contextlib.contextmanager
-def held(folder: Path, shard: Shard, about: Mapping[str, Any]) -> Iterator[Part]:
+def held(folder: Path, shard: Shard, about: Mapping[str, Any]) -> Iterator[ShardCounts]:
     """The counts that a shard has so far; no other process runs it within the block.
 
     Args:
@@ -142,7 +142,7 @@ def held(folder: Path, shard: Shard, about: Mapping[str, Any]) -> Iterator[Part]
         RuntimeError: Another process runs this shard.
     """
     with partition.held(folder, shard):
-        part = Part(folder, shard, about)
+        part = ShardCounts(folder, shard, about)
         part.read()
         part.check({key: value for key, value in about.items() if key != "hardware"})
         part.also_on(str(about.get("hardware")))
@@ -167,7 +167,7 @@ def join(folder: Path, tasks: Sequence[Task], about: Mapping[str, Any]) -> tuple
     hardware: set[str] = set()
     with partition.joining(folder) as all_shards:
         for shard in all_shards:
-            part = Part(folder, shard, about)
+            part = ShardCounts(folder, shard, about)
             part.read()
             if not part.counts:
                 continue

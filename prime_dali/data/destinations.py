@@ -1,4 +1,4 @@
-"""What the commands that write a folder share: one run at a time, only complete files, progress."""
+"""Destinations, the folders that commands fill: one run at a time, only complete files, what made them, progress."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Work:
 
 
 @contextlib.contextmanager
-def destination(folder: Path, manifest: dict[str, Any], command: str, shard: Shard | None = None) -> Iterator[Work]:
+def filling(folder: Path, manifest: dict[str, Any], command: str, shard: Shard | None = None) -> Iterator[Work]:
     """Lock the folder, which is created if it does not exist, and write a manifest of how its files are made.
 
     Args:
@@ -95,7 +95,7 @@ def joining(folder: Path, manifest: dict[str, Any], command: str) -> Iterator[li
     """Lock a folder that shards have filled; their own folders are removed when the block ends.
 
     Args:
-        folder, manifest, command: As for :func:`destination`.
+        folder, manifest, command: As for :func:`filling`.
 
     Yields:
         All shards; none if their work was joined before.
