@@ -16,7 +16,7 @@ from .. import __version__, _tables
 from .._files import write_texts
 from .._progress import plural
 from ..evaluation import reported
-from ..evaluation.names import GROUPS, of_benchmark
+from ..evaluation.names import C_BAR_SETS, C_SETS, GROUPS, of_benchmark
 from ..evaluation.report_tables import mean_calibration
 from . import grid_finished
 from .grid_file import Grid, Run
@@ -91,7 +91,7 @@ def _finished(folder: Path) -> dict[str, Any]:
     content = grid_finished.read(folder)
     assert content is not None  # who asks knows
     try:
-        _benchmark(content["results"]), scores(content["results"])
+        _corrupted_images(content["results"]), scores(content["results"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise grid_finished.KIND.error(
             str(folder / grid_finished.FILE), f"results: {type(error).__name__}: {error}"
@@ -129,14 +129,20 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
     out, sets = {}, results["sets"]
     if "clean" in sets:
         out["clean"] = 100 * sets["clean"]["accuracy"]
-    found = sets.get("cifar-c") or sets.get("imagenet-c")
-    if found:
-        out["corrupted"] = 100 * found["scores"]["corruption_accuracy"]
-        out |= {group: 100 * accuracy for group, accuracy in found["scores"]["by_group"].items()}
-        ece = mean_calibration(found, "ece")
-        out |= {} if ece is None else {ECE: 100 * ece}
-    bar = sets.get("cifar-c-bar") or sets.get("imagenet-c-bar")
-    return out | ({BAR: 100 * bar["scores"]["corruption_accuracy"]} if bar else {})
+    found = benchmark(results)
+    out["corrupted"] = 100 * found["scores"]["corruption_accuracy"]
+    out |= {group: 100 * accuracy for group, accuracy in found["scores"]["by_group"].items()}
+    ece = mean_calibration(found, "ece")
+    out |= {} if ece is None else {ECE: 100 * ece}
+    bar = [sets[name] for name in C_BAR_SETS if name in sets]
+    return out | ({BAR: 100 * bar[0]["scores"]["corruption_accuracy"]} if bar else {})
+
+
+def benchmark(results: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry of the benchmark of corruptions, which every run of a grid is evaluated on."""
+    sets: Mapping[str, Any] = results["sets"]
+    first, last = C_SETS
+    return sets[first if first in sets else last]
 
 
 def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]:
@@ -179,7 +185,7 @@ def _evaluation(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """How the runs were evaluated: a line for each of the hardware, benchmarks and versions among them."""
     for hardware, precision in dict.fromkeys((r["settings"]["hardware"], r["settings"]["precision"]) for r in results):
         yield f"evaluated on {hardware}, in {precision}"
-    for found in sorted({json.dumps(_benchmark(one), sort_keys=True) for one in results}):
+    for found in sorted({json.dumps(_corrupted_images(one), sort_keys=True) for one in results}):
         one = json.loads(found)
         missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
         sizes = " to ".join(f"{size:,}" for size in one["images"])
@@ -209,8 +215,9 @@ def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
-    found = results["sets"].get("cifar-c") or results["sets"]["imagenet-c"]
+def _corrupted_images(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What tables say of the corrupted images."""
+    found = benchmark(results)
     sizes = [images for row in found["images"].values() for images in row.values()]
     return {"name": of_benchmark(found, found["folder"]), "images": sorted({min(sizes), max(sizes)}),
             **{name: found[name] for name in ("regenerated", "missing")}}  # fmt: skip
@@ -218,7 +225,7 @@ def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
     """The table, accuracies in percent, as Markdown that is also readable in a terminal."""
-    regenerated = any(_benchmark(one)["regenerated"] for row in table for one in row.results)
+    regenerated = any(benchmark(one)["regenerated"] for row in table for one in row.results)
     columns = [*COLUMNS, *_present(table, BAR, ECE)]
     names = [f"corrupted{' (regenerated)' if regenerated else ''}" if c == "corrupted" else c for c in columns]
     header = ["run", *names, "minutes"]
