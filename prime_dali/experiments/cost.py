@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,9 +107,9 @@ def run(options: argparse.Namespace) -> None:
         for method, config in configs.items()
     }
     costs = take_turns(starts, options.rounds, options.steps, lambda line: print(line, file=sys.stderr, flush=True))
-    facts = _facts(config, ranks, options, costs)
-    print(markdown(facts, costs))
-    for path in write(options.out, facts, costs):
+    notes = _conditions(config, ranks, options, costs)
+    print(markdown(notes, costs))
+    for path in write(options.out, notes, costs):
         print(f"wrote {path}")
     failed = [f"{cost.method}: {cost.error}" for cost in costs if cost.error]
     if failed:
@@ -189,7 +187,8 @@ def take_turns(
     ]
 
 
-def _facts(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs: Sequence[Cost]) -> list[str]:
+def _conditions(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs: Sequence[Cost]) -> list[str]:
+    """The conditions of the numbers, a line each."""
     steps = f"{options.steps} steps" if options.steps else "an epoch"
     shown = [n for n in _NOTES if any(n == c.method or (n == "+jsd" and n in c.method) for c in costs)]
     return [
@@ -202,7 +201,7 @@ def _facts(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs
         f"method in turn, after {plural(options.warmup, 'step')} to warm up",
         *(f"{name}: {_NOTES[name]}" for name in shown),
         f'"reported": {reported.SOURCE}, on ImageNet-100, hardware not stated; not measured',
-        f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}",
+        _tables.origin(),
     ]
 
 
@@ -212,7 +211,7 @@ def rows(costs: Sequence[Cost]) -> dict[str, dict[str, float | None]]:
     return {cost.method: cost.row(standard) for cost in costs}
 
 
-def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
+def markdown(notes: Sequence[str], costs: Sequence[Cost]) -> str:
     """The table as Markdown."""
     numbers = rows(costs)
     header = ["method", *next(iter(numbers.values()))]
@@ -225,20 +224,20 @@ def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
         ]
         cells.append([cost.method + (" (failed)" if cost.error else ""), *own])
     table = _tables.markdown(header, cells)
-    return "\n".join(["# cost: time of a training epoch", "", *(f"- {fact}" for fact in facts), "", table, ""])
+    return "\n".join(["# cost: time of a training epoch", "", *(f"- {note}" for note in notes), "", table, ""])
 
 
-def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Path]:
+def write(folder: Path, notes: Sequence[str], costs: Sequence[Cost]) -> list[Path]:
     """Write ``cost.md``, ``cost.csv``, ``cost.json`` and ``cost.png``; their paths."""
     numbers = rows(costs)
     content: dict[str, Any] = {
-        "format": "prime-dali-cost", "version": 1, "notes": list(facts),
+        "format": "prime-dali-cost", "version": 1, "notes": list(notes),
         "methods": [{**asdict(cost), **numbers[cost.method]} for cost in costs],
     }  # fmt: skip
     header = ["method", *next(iter(numbers.values())), "error"]
     cells = ([cost.method, *numbers[cost.method].values(), cost.error] for cost in costs)
     texts = {
-        "md": markdown(facts, costs),
+        "md": markdown(notes, costs),
         "csv": _tables.csv([header, *cells]),
         "json": json.dumps(content, indent=1) + "\n",
     }
