@@ -38,10 +38,11 @@ class Photographs:
 
     def target(self, number: int) -> Path:
         """``CLASS/PHOTO`` of the JPEG files made from a photograph."""
-        return _target(self.names[number])
+        return jpeg_name(self.names[number])
 
 
-def _target(name: Path) -> Path:
+def jpeg_name(name: Path) -> Path:
+    """The name of the files that are made from a photograph of this name."""
     return name if name.suffix.lower() in (".jpg", ".jpeg") else name.with_name(f"{name.name}.JPEG")
 
 
@@ -70,7 +71,7 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
         raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, or shards, found none")
     records = open_records(source)
     names = tuple(Path(file).relative_to(source) for file in records.files)
-    destinations.check_distinct(source, names, _target)
+    destinations.check_distinct(source, names, jpeg_name)
     return Photographs(records, names)
 
 

@@ -21,7 +21,7 @@ from ..data.folders import find, shown
 from ..data.pictures import open_picture, sha256
 from ..evaluation import benchmarks, corruptions, image_sets
 from ..evaluation.names import SEVERITIES
-from ..evaluation.photographs import read_224
+from ..evaluation.photographs import jpeg_name, read_224
 from ..module import PRIME
 from ..training.augmix import AugMix, run_chains
 from .arguments import AUGMENTATIONS
@@ -170,21 +170,10 @@ class Corruptions:
             _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
         _arguments.integer("seed", seed, 0, 2**63 - 1)
         ordered, levels = sorted(set(wanted), key=known.index), sorted(set(severities))
-        stored: benchmarks.Corrupted | Path | None = None
-        if folder is not None and isinstance(images, CifarImages):
-            stored = benchmarks.cifar_corrupted(folder, len(images.data.classes))
-            lacking = [f"{name} {s}" for name in ordered for s in levels if (name, s) not in stored.available]
-            first = None if lacking else stored.read(ordered[0], levels[0])
-            if first is not None and not np.array_equal(first.labels, images.data.labels):
-                raise ValueError(f"{folder}: expected the {len(images)} images of CIFAR's test part, got other labels")
-        elif folder is not None:
-            stored = folder
-            lacking = [f"{name}/{s}" for name in ordered for s in levels if not (folder / name / str(s)).is_dir()]
-        elif "frost" in ordered:
+        if folder is None and "frost" in ordered:
             corruptions.algorithms()["c"].ice(0, 1)  # report missing textures now, not in a worker
-        if folder is not None and lacking:
-            raise ValueError(f"{folder}: expected all corruptions and severities, missing: {', '.join(lacking[:5])}")
-        return cls(images, ordered, levels, seed, stored)
+        parts = [(name, severity) for name in ordered for severity in levels]
+        return cls(images, ordered, levels, seed, None if folder is None else _opened(folder, images, parts))
 
     def read(self, number: int) -> NDArray[np.uint8]:
         """The image under each corruption at each severity: RGB ``[corruptions * severities, H, W, 3]``.
@@ -204,9 +193,7 @@ class Corruptions:
 
     def _file(self, name: str, severity: int, number: int) -> NDArray[np.uint8]:
         assert isinstance(self.stored, Path)
-        path = self.stored / name / str(severity) / self.images.name(number)
-        if path.suffix.lower() not in (".jpg", ".jpeg"):
-            path = path.with_name(f"{path.name}.JPEG")  # as prime-dali corrupt names them
+        path = self.stored / name / str(severity) / jpeg_name(Path(self.images.name(number)))
         if not path.exists():
             raise FileNotFoundError(
                 f"{shown(path)}: expected the corrupted {shown(self.images.name(number))}, no such file"
@@ -215,6 +202,24 @@ class Corruptions:
         if pixels.shape[:2] != (benchmarks.SIDE, benchmarks.SIDE):
             raise ValueError(f"{path}: expected {benchmarks.SIDE} x {benchmarks.SIDE} pixels, got {pixels.shape[:2]}")
         return pixels
+
+
+def _opened(folder: Path, images: Images, parts: Sequence[tuple[str, int]]) -> benchmarks.Corrupted | Path:
+    """A benchmark that was made from these images, as :attr:`Corruptions.stored`; ``parts``: corruptions and severities
+    that it must have. Errors as for :meth:`Corruptions.of`."""
+    if not isinstance(images, CifarImages):
+        _check_complete(folder, [f"{name}/{s}" for name, s in parts if not (folder / name / str(s)).is_dir()])
+        return folder
+    found = benchmarks.cifar_corrupted(folder, len(images.data.classes))
+    _check_complete(folder, [f"{name} {s}" for name, s in parts if (name, s) not in found.available])
+    if not np.array_equal(found.read(*parts[0]).labels, images.data.labels):
+        raise ValueError(f"{folder}: expected the {len(images)} images of CIFAR's test part, got other labels")
+    return found
+
+
+def _check_complete(folder: Path, lacking: Sequence[str]) -> None:
+    if lacking:
+        raise ValueError(f"{folder}: expected all corruptions and severities, missing: {', '.join(lacking[:5])}")
 
 
 class _Pairs(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
