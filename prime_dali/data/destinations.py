@@ -149,7 +149,7 @@ def check_joined(
 
 def unfinished(folder: Path, shard: Shard | None = None) -> Path:
     """The folder for files that are being written, of a run or of a shard."""
-    return (folder if shard is None else shard.folder(folder)) / UNFINISHED
+    return partition.own_folder(folder, shard) / UNFINISHED
 
 
 @contextlib.contextmanager

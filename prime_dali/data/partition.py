@@ -237,6 +237,11 @@ def facts(shard: Shard | None) -> dict[str, Any]:
     return {} if shard is None else {"shard": f"{shard}, then --join"}
 
 
+def own_folder(destination: Path, shard: Shard | None) -> Path:
+    """Where a shard writes what is of its own; without one, the destination itself."""
+    return destination if shard is None else shard.folder(destination)
+
+
 def chosen(shard: Shard | None, jobs: Iterable[Item]) -> list[Item]:
     """The jobs of a shard; all of them without one."""
     return list(jobs) if shard is None else shard.of(list(jobs))

@@ -189,7 +189,7 @@ def _cifar(settings: Settings) -> None:
             _write_labels(settings, data.labels)
         blocks = partition.chosen(shard, _blocks(settings, data))
         count = sum(size for _, _, size in blocks)
-        own = Path() if shard is None else shard.folder(Path())
+        own = partition.own_folder(Path(), shard)
         names = [
             name
             for name in settings.names

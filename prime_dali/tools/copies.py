@@ -273,15 +273,15 @@ def cifar(settings: Settings) -> None:
     with destinations.filling(folder, work.manifest(), "augment", shard) as run:
         done = provenance.done(folder, None, shard)
         pieces = {name: partition.chosen(shard, work.pieces(name)) for name in work.parts}
-        own = {name: name if shard is None else shard.folder(Path()) / name for name in work.parts}
-        left = [name for name in pieces if name not in done and not (shard and (folder / own[name]).exists())]
+        own = partition.own_folder(Path(), shard)
+        left = [name for name in pieces if name not in done and not (shard and (folder / own / name).exists())]
         total, to_do = (sum(len(numbers) for name in names for _, numbers in pieces[name]) for names in (pieces, left))
         with (
             destinations.Bar(total, "augment", total - to_do, **_facts(settings, len(work.train.images))) as bar,
             (folder / provenance.named(shard)).open("a", **TEXT) as files,
         ):
             for name in filter(pieces.get, left):
-                with destinations.finishing(folder, Path(own[name]), shard) as temporary, temporary.open("wb") as file:
+                with destinations.finishing(folder, own / name, shard) as temporary, temporary.open("wb") as file:
                     if shard is None:
                         file.write(work.records(None, work.parts[name]))
                     for copy, numbers in pieces[name]:

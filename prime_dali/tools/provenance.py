@@ -15,7 +15,7 @@ from .._files import naming
 from .._states import TEXT, Kind
 from ..data import destinations
 from ..data.folders import shown
-from ..data.partition import Shard
+from ..data.partition import Shard, own_folder
 from ..data.pictures import sha256
 
 ADVICE = "remove this line, and the run makes its file again"
@@ -86,7 +86,7 @@ _LINE = Kind(lambda entry: _CIFAR if of_cifar(entry) else _PICTURE, "a line of p
 
 def named(shard: Shard | None) -> Path:
     """The file of a run's or a shard's records, in the destination."""
-    return Path(FILES) if shard is None else shard.folder(Path()) / FILES
+    return own_folder(Path(), shard) / FILES
 
 
 def done(folder: Path, source: Path | None, shard: Shard | None = None) -> set[str]:
