@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import pickle
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,7 @@ from . import folders as _folders
 from . import formats
 from .formats import open_records
 from .pictures import decoded, open_picture
-from .records import Records
+from .records import Records, numbered
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -172,7 +172,7 @@ def _python(folder: Path, part: tuple[int, bool]) -> Cifar:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{folder / name}: not a file of CIFAR-{classes} ({error})") from error
     meta, names = _NAMES[classes]
-    named: Any = classes
+    named: Sequence[str] = numbered(classes)
     if (folder / meta).is_file():
         known = _unpickle(folder / meta).get(names.encode())
         if not isinstance(known, list) or not all(isinstance(name, bytes) for name in known):
@@ -194,23 +194,21 @@ def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
         rows.append(content.reshape(-1, head + 3 * SIDE * SIDE))
     records = np.concatenate(rows)
     meta = folder / BINARY_NAMES[classes]
-    names = meta.read_text("utf-8", "backslashreplace").split() if meta.is_file() else classes
+    names = meta.read_text("utf-8", "backslashreplace").split() if meta.is_file() else numbered(classes)
     images = records[:, head:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return _checked(folder, images, records[:, head - 1], _named(meta, names, classes))
 
 
 def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
-    classes = part[0]
-    parts = [folder / "train", folder / "test"]
-    names = [_folders.classes(each) if each.is_dir() else None for each in parts]
-    here = names[0 if part[1] else 1]
-    assert here is not None
-    if None not in names and names[0] != names[1]:
-        differ = sorted(set(names[0] or []) ^ set(names[1] or []))
+    classes, train = part
+    root, other = (folder / name for name in (("train", "test") if train else ("test", "train")))
+    here = _folders.classes(root)
+    there = _folders.classes(other) if other.is_dir() else here
+    if there != here:
+        differ = sorted({*here} ^ {*there})
         raise ValueError(f"{folder}: expected the same class folders in train and test, differing: {', '.join(differ)}")
     if len(here) != classes:
         raise NotCifarError(f"{folder}: expected the {classes} class folders of CIFAR-{classes}, got {len(here)}")
-    root = parts[0 if part[1] else 1]
     paths, labels, _ = _folders.image_folder(root)
     images = _stacked(len(paths), ((_folders.shown(path), open_picture(path)) for path in paths))
     return _checked(folder, images, labels, here)
@@ -220,7 +218,7 @@ def _encoded(folder: Path, records: Records, classes: int) -> Cifar:
     if len(records.classes) not in (0, classes):
         raise NotCifarError(f"{folder}: expected {classes} classes, got the names of {len(records.classes)}")
     named = ((records.name(i), decoded(records.encoded(i), records.name(i))) for i in range(len(records)))
-    return _checked(folder, _stacked(len(records), named), records.labels, records.classes or classes)
+    return _checked(folder, _stacked(len(records), named), records.labels, records.classes or numbered(classes))
 
 
 def _stacked(count: int, named: Iterable[tuple[str, Image.Image]]) -> NDArray[np.uint8]:
@@ -233,18 +231,17 @@ def _stacked(count: int, named: Iterable[tuple[str, Image.Image]]) -> NDArray[np
     return images
 
 
-def _named(file: Path, names: Any, classes: int) -> Any:
-    if not isinstance(names, int) and len(names) != classes:
+def _named(file: Path, names: Sequence[str], classes: int) -> Sequence[str]:
+    """The names of so many classes in a file, checked."""
+    if len(names) != classes:
         raise ValueError(f"{file}: expected {classes} names of classes, got {len(names)}")
     return names
 
 
-def _checked(folder: Path, images: Any, labels: Any, names: Any) -> Cifar:
-    """``names``: names of the classes, or their number if they have no names."""
-    classes = tuple(str(i) for i in range(names)) if isinstance(names, int) else tuple(names)
+def _checked(folder: Path, images: Any, labels: Any, classes: Sequence[str]) -> Cifar:
     numbers = np.asarray(labels, np.int64)
     if len(numbers) != len(images) or len(images) == 0:
         raise ValueError(f"{folder}: expected as many labels as images, and some; got {len(numbers)}, {len(images)}")
     if not (numbers.min() >= 0 and numbers.max() < len(classes)):
         raise ValueError(f"{folder}: expected labels 0 to {len(classes) - 1}, got {numbers.min()} to {numbers.max()}")
-    return Cifar(np.ascontiguousarray(images), numbers, classes)
+    return Cifar(np.ascontiguousarray(images), numbers, tuple(classes))

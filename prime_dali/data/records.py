@@ -105,6 +105,11 @@ class Records:
         return hashlib.sha256(b"\0".join(parts)).digest()
 
 
+def numbered(count: int) -> tuple[str, ...]:
+    """Names of so many classes that a data set does not name: their numbers."""
+    return tuple(map(str, range(count)))
+
+
 def joined(parts: Sequence[Records]) -> Records:
     """One data set after another, with the classes of the first."""
     labels = np.concatenate([part.labels for part in parts])

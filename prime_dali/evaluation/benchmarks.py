@@ -17,7 +17,7 @@ from .._states import Kind, read_array
 from ..data import cifar
 from ..data.folders import find
 from ..data.formats import has_shards, open_records
-from ..data.records import Records
+from ..data.records import Records, numbered
 from .classes import absent_classes, class_positions, folders_in, positions
 from .corruptions import SIDES
 from .image_sets import Arrays, Decoding, Pictures
@@ -83,8 +83,8 @@ def cifar_clean(
         ValueError, FileNotFoundError: As for ``read_cifar``; or the class names differ from the network's.
     """
     part = cifar.read_cifar(folder, num_classes, train=False, label=label)
-    numbers = tuple(str(i) for i in range(num_classes))  # where a file does not name the classes
-    if classes is not None and numbers not in (part.classes, tuple(classes)) and part.classes != tuple(classes):
+    unnamed = numbered(num_classes)
+    if classes is not None and unnamed not in (part.classes, tuple(classes)) and part.classes != tuple(classes):
         first = next((a, b) for a, b in zip(part.classes, classes, strict=True) if a != b)
         raise ValueError(f"{folder}: expected the network's classes in its order, got {first[0]!r} for {first[1]!r}")
     return Arrays(part.images, part.labels)
@@ -202,8 +202,7 @@ def _from_shards(folder: Path, classes: Sequence[str], subset: bool, label: str 
     """The images of shards, with the network's numbers of their classes."""
     records = open_records(folder, label=label)
     if not records.classes and all(name.isdecimal() for name in classes):  # ImageNetV2
-        numbered = tuple(map(str, range(int(records.labels.max()) + 1)))
-        records = records.select(slice(None), records.labels, numbered)
+        records = records.select(slice(None), records.labels, numbered(int(records.labels.max()) + 1))
     if not records.classes:
         if records.labels.max() >= len(classes):
             raise ValueError(

@@ -14,7 +14,7 @@ from ..data import destinations
 from ..data.folders import classes, shown
 from ..data.formats import has_shards, open_records
 from ..data.pictures import PhotoError, naming_errors, open_picture
-from ..data.records import Records
+from ..data.records import Records, numbered
 from ..data.shards import ShardError
 from .corruptions import SIDES
 
@@ -61,7 +61,7 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
     """
     if label is not None or has_shards(source):
         records = open_records(source, label=label)
-        folders = records.classes or tuple(map(str, range(int(records.labels.max()) + 1)))
+        folders = records.classes or numbered(int(records.labels.max()) + 1)
         for name in folders:
             if name.startswith(".") or "/" in name or "\0" in name or not name:
                 raise ShardError(f"{source}: expected names of classes that can name folders, got {shown(name)!r}")
