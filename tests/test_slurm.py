@@ -151,9 +151,11 @@ def test_shards_under_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_grid_under_slurm(tmp_path: Path) -> None:
     """The signal goes through srun and the grid to the training run; what that does is tested in test_train_resume.py."""
     command(tmp_path, "run", RUN)
-    program = f"import argparse, sys; sys.executable = '{tmp_path}/bin/run'; from prime_dali.experiments import ablation; "
+    program = (
+        f"import argparse, sys; sys.executable = '{tmp_path}/bin/run'; from prime_dali.experiments import ablation; "
+    )
     program += "p = argparse.ArgumentParser(); ablation.add_arguments(p); ablation.run(p.parse_args(sys.argv[3:]))"
-    command(tmp_path, "prime-dali", f"#!/bin/bash\nexec {sys.executable} -c \"{program}\" \"$@\"\n")
+    command(tmp_path, "prime-dali", f'#!/bin/bash\nexec {sys.executable} -c "{program}" "$@"\n')
     (tmp_path / "grid.yaml").write_text(f"""
 base: {{data: {tmp_path}, device: cpu}}
 evaluate: {{cifar-c: {tmp_path}}}
