@@ -1,8 +1,10 @@
-"""Tables in Markdown."""
+"""Tables in Markdown and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv as _csv
+import io
+from collections.abc import Iterable, Sequence
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -15,3 +17,10 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     rule = "|".join(["", "-" * (widths[0] + 2), *("-" * (w + 1) + ":" for w in widths[1:]), ""])
     return "\n".join([line(header), rule, *map(line, rows)])
+
+
+def csv(rows: Iterable[Sequence[object]]) -> str:
+    """These rows, the header first, each in a line that ends alike on every system."""
+    out = io.StringIO()
+    _csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()

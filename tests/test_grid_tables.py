@@ -127,7 +127,7 @@ def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureF
     assert [run.name for run in grid.runs[:3]] == ["standard,seed=1", "prime+jsd,seed=1", "standard,seed=2"]
     assert [grid.config(run).seed for run in grid.runs] == [1, 1, 2, 2, 3, 3]
     for run, accuracy in zip(grid.runs[:5], (0.70, 0.89, 0.72, 0.90, 0.74), strict=True):
-        finished(grid, run, accuracy, means=grid_tables.PUBLISHED["cifar10"])
+        finished(grid, run, accuracy, means=grid_finished.PUBLISHED["cifar10"])
     grids.run(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
     said = capsys.readouterr().out
     assert "6 runs, 5 finished" in said

@@ -10,7 +10,7 @@ from pathlib import Path
 from .. import _arguments, _command
 from ..data import partition
 from ..models import STEMS
-from .names import CIFAR_SETS, HEADINGS, IMAGENET_SETS, LOADERS, NORMALIZED
+from .names import C_SETS, CIFAR_SETS, HEADINGS, IMAGENET_SETS, LOADERS
 from .scores import NORMALISATIONS
 
 
@@ -75,7 +75,7 @@ def unread(sets: Collection[str], adapts: bool, small: bool) -> dict[str, str]:
     files = any(name not in ("imagenet-p", *CIFAR_SETS) for name in sets)
     return _arguments.unread(
         (adapts, "--bn-adapt", "batch norm as trained", "seed"),
-        (any(name in NORMALIZED for name in sets), " or ".join(f"--{name}" for name in NORMALIZED),
+        (any(name in C_SETS for name in sets), " or ".join(f"--{name}" for name in C_SETS),
          "other sets alone", "normalize reference"),
         (files, "sets of image files", "videos alone", "loader"),
         (not small, "a network of ImageNet", "a network of 32 x 32 images", "subset loader workers"),

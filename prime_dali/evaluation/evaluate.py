@@ -34,7 +34,7 @@ from . import (
     stability,
 )
 from . import classes as class_names
-from .names import CIFAR_SETS, IMAGENET_SETS, NORMALIZED
+from .names import C_BAR_SETS, C_SETS, CIFAR_SETS, IMAGENET_SETS
 from .scores import Count, Counts
 from .shard_counts import Found, ShardCounts, Task
 
@@ -259,7 +259,7 @@ def _cifar_sets(
         elif name == "cifar-p":
             sets[name] = sequences.cifar_perturbed(folder)
         else:
-            sets[name] = benchmarks.cifar_corrupted(folder, classes, c_bar=name == "cifar-c-bar")
+            sets[name] = benchmarks.cifar_corrupted(folder, classes, c_bar=name in C_BAR_SETS)
     return sets, {10: "CIFAR-10", 100: "CIFAR-100"}.get(classes)
 
 
@@ -273,10 +273,10 @@ def _imagenet_sets(
     sets: dict[str, report.Set] = {}
     for name, folder in folders.items():
         label = labels.get(name)
-        if name in ("imagenet-c", "imagenet-c-bar"):
+        if name in (*C_SETS, *C_BAR_SETS):
             side = benchmarks.TINY_SIDE if classifier.size == benchmarks.TINY_SIDE else benchmarks.SIDE
             sets[name] = benchmarks.imagenet_corrupted(
-                folder, classes, c_bar=name == "imagenet-c-bar", size=side, label=label, **reading
+                folder, classes, c_bar=name in C_BAR_SETS, size=side, label=label, **reading
             )
         elif name == "imagenet-3dcc":
             sets[name] = benchmarks.imagenet_3dcc(folder, classes, label=label, **reading)
@@ -332,7 +332,7 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
         check_complete(name, lacking)
         if wanted == "alexnet" and name == "cifar-c":
             raise ValueError("normalize: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
-        normalization = wanted if name in NORMALIZED else "none"  # C-bar has no reference of its own
+        normalization = wanted if name in C_SETS else "none"  # C-bar has no reference of its own
         reference = report.read_reference(options.reference, name, dataset) if normalization == "standard" else None
         rules[name] = report.Rule(normalization, reference, lacking)
         rules[name].mce(there, what.counted)  # better to learn now than at the end what the reference lacks

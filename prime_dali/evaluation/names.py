@@ -54,8 +54,11 @@ IMAGENET_SETS = (
 )  # fmt: skip
 """Options of ``prime-dali evaluate`` for other networks."""
 
-NORMALIZED = ("cifar-c", "imagenet-c")
-"""Benchmarks whose mean corruption error can be relative to a reference's errors."""
+C_SETS = ("cifar-c", "imagenet-c")
+"""Benchmarks of :data:`CORRUPTIONS`, whose mean corruption error can be relative to a reference's errors."""
+
+C_BAR_SETS = ("cifar-c-bar", "imagenet-c-bar")
+"""Benchmarks of ten other corruptions."""
 
 HEADINGS = {
     "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "cifar-p": "CIFAR-P",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,7 +15,7 @@ import PIL
 import torch
 import torchvision
 
-from .. import __version__
+from .. import __version__, _tables
 from .._files import write_texts
 from ..models import networks
 from . import benchmarks, image_sets, scores, sequences
@@ -194,7 +192,7 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write ``results.json``, ``results.csv``, ``results.md`` and a PNG per benchmark; return their paths."""
     texts = {
         "results.json": json.dumps(results, indent=1, default=str) + "\n",
-        "results.csv": _csv(results),
+        "results.csv": _tables.csv(_csv_rows(results)),
         "results.md": markdown(results) + "\n",
     }
     paths = write_texts(folder, texts)
@@ -204,28 +202,23 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
     return [*paths, *pictures]
 
 
-def _csv(results: Mapping[str, Any]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["set", "regenerated", "corruption", "severity", "images", "correct", "accuracy",
-                     "ece", "rms_calibration_error", "flip_rate", "top5_distance"])  # fmt: skip
+def _csv_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    yield ["set", "regenerated", "corruption", "severity", "images", "correct", "accuracy", "ece",
+           "rms_calibration_error", "flip_rate", "top5_distance"]  # fmt: skip
     for name, content in results["sets"].items():
         if "stability" in content:
             for perturbation, found in content["stability"].items():
                 images = found["sequences"] * found["frames"]
                 moved = [found["flip_rate"], found["top5_distance"]]
-                writer.writerow([name, False, perturbation, "", images, "", "", "", "", *moved])
+                yield [name, False, perturbation, "", images, "", "", "", "", *moved]
             continue
         errors = content.get("calibration", {})
         if "scores" not in content:
             numbers = [content["images"], content["correct"], content["accuracy"]]
-            writer.writerow([name, False, "", "", *numbers, errors.get("ece"), errors.get("rms"), "", ""])
+            yield [name, False, "", "", *numbers, errors.get("ece"), errors.get("rms"), "", ""]
             continue
         for corruption, row in content["accuracy"].items():
             for severity, accuracy in row.items():
                 numbers = [content[what][corruption][severity] for what in ("images", "correct")]
                 calibrated = [errors[kind][corruption][severity] if errors else "" for kind in ("ece", "rms")]
-                writer.writerow(
-                    [name, content["regenerated"], corruption, severity, *numbers, accuracy, *calibrated, "", ""]
-                )
-    return out.getvalue()
+                yield [name, content["regenerated"], corruption, severity, *numbers, accuracy, *calibrated, "", ""]

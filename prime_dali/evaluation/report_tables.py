@@ -9,13 +9,11 @@ from typing import Any
 from .. import _plots, _tables
 from .._progress import plural
 from . import reported
-from .names import HEADINGS, SEVERITIES, of_benchmark
+from .names import C_BAR_SETS, C_SETS, HEADINGS, SEVERITIES, of_benchmark
 from .reported import PERTURBATION_SCORES, SOURCE_OF_PERTURBATION_SCORES
 
 CALIBRATION_ERRORS = {"ece": "ECE", "rms": "RMS calibration error"}
 """The calibration errors, by their names in ``results.json``."""
-
-_OF_PAPER = ("cifar-c", "imagenet-c")  # the benchmarks of the paper's fifteen corruptions, which have an mCE
 
 Cells = tuple[Sequence[str], list[list[str]]]
 """Header and rows of a table."""
@@ -118,7 +116,7 @@ def _columns(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, str, 
     else:
         scores = content["scores"]
         yield name, f"{_heading(name, content)} mean", _percent(scores["corruption_accuracy"])
-        if name in _OF_PAPER:
+        if name in C_SETS:
             kind = scores["normalisation"]
             yield f"mce {kind}", f"mCE, normalization {kind}", _hundredths(scores["mce"])
 
@@ -145,7 +143,7 @@ def _corruption_tables(name: str, content: Mapping[str, Any], dataset: str | Non
     ])  # fmt: skip
     out = [f"## {heading}, by corruption and severity, %", "", _tables.markdown(header, cells), ""]
     severities = [["measured", *(_percent(found["by_severity"].get(s)) for s in SEVERITIES)]]
-    if name in _OF_PAPER:
+    if name in C_SETS:
         severities += [[f"{row.method}, reported", *(_reported(row.severities[s]) for s in SEVERITIES)]
                        for row in reported.of(dataset)]  # fmt: skip
     out += [f"## {heading}, by severity, %", "", _tables.markdown(["", *map(str, SEVERITIES)], severities), ""]
@@ -157,9 +155,9 @@ def _corruption_tables(name: str, content: Mapping[str, Any], dataset: str | Non
 
 def _reported_on(name: str, dataset: str | None) -> dict[str, tuple[Mapping[str, float], float | None]]:
     """The paper's numbers on this benchmark: by method, the accuracy by corruption, and the mean."""
-    if name.endswith("c-bar"):
+    if name in C_BAR_SETS:
         return {row.method: (row.c_bar, row.c_bar_mean) for row in reported.of(dataset) if row.c_bar}
-    return {row.method: (row.corruptions, row.mean) for row in reported.of(dataset) if name in _OF_PAPER}
+    return {row.method: (row.corruptions, row.mean) for row in reported.of(dataset) if name in C_SETS}
 
 
 def draw(results: Mapping[str, Any], name: str, path: Path) -> None:

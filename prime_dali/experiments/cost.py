@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import shlex
 import statistics
@@ -236,11 +234,13 @@ def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Pat
         "format": "prime-dali-cost", "version": 1, "notes": list(facts),
         "methods": [{**asdict(cost), **numbers[cost.method]} for cost in costs],
     }  # fmt: skip
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["method", *next(iter(numbers.values())), "error"])
-    writer.writerows([cost.method, *numbers[cost.method].values(), cost.error] for cost in costs)
-    texts = {"md": markdown(facts, costs), "csv": out.getvalue(), "json": json.dumps(content, indent=1) + "\n"}
+    header = ["method", *next(iter(numbers.values())), "error"]
+    cells = ([cost.method, *numbers[cost.method].values(), cost.error] for cost in costs)
+    texts = {
+        "md": markdown(facts, costs),
+        "csv": _tables.csv([header, *cells]),
+        "json": json.dumps(content, indent=1) + "\n",
+    }
     paths = write_texts(folder, {f"cost.{suffix}": text for suffix, text in texts.items()})
     if any(own["over standard"] for own in numbers.values()):
         paths.append(folder / "cost.png")

@@ -13,11 +13,9 @@ another); an image is the center crop of ImageNet-C; all panels have the same sc
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import _devices, _plots
+from .. import _devices, _plots, _tables
 from .._files import write_texts
 from .._progress import facts, over, plural
 from ..data.folders import shown
@@ -166,9 +164,8 @@ def _augmented(
 ) -> list[torch.Tensor]:
     """Features ``[samples, width]`` of each image."""
     draw = samples.augmentation(name, kind, options.seed, network.classifier.mean, network.classifier.std)
-    parts = samples.chunks(options.samples, options.batch)
     return [
-        torch.cat([network(draw(image, number, part)) for part in parts])
+        network.augmented(draw, image, number, options.samples, options.batch)
         for image, number in zip(clean, numbers, strict=True)
     ]
 
@@ -177,27 +174,27 @@ def _corrupted(
     network: features.Features, corrupted: samples.Corruptions, numbers: Sequence[int], options: argparse.Namespace
 ) -> list[torch.Tensor]:
     """Features ``[corruptions * severities, width]`` of each image."""
-    out = []
-    for _, changed, error in samples.pairs(corrupted, numbers, options.workers):
-        if error:
-            raise ValueError(error)
-        out.append(network.batched(changed, options.batch))
-    return out
+    pairs = samples.pairs(corrupted, numbers, options.workers)
+    return [network.batched(changed, options.batch) for _, changed in pairs]
 
 
 def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write ``embedding.json``, ``embedding.csv`` and ``embedding.png``; their paths."""
-    rows = io.StringIO()
-    writer = csv.writer(rows, lineterminator="\n")
-    writer.writerow(["method", "image", "class", "sample", "component_1", "component_2"])
-    for name, content in results["methods"].items():
-        for image, clean, points in zip(results["images"], content["clean"], content["samples"], strict=True):
-            for label, point in [("clean", clean), *enumerate(points)]:
-                writer.writerow([name, image["image"], image["class"], label, *point])
-    texts = {"embedding.json": json.dumps(results, indent=1) + "\n", "embedding.csv": rows.getvalue()}
+    texts = {
+        "embedding.json": json.dumps(results, indent=1) + "\n",
+        "embedding.csv": _tables.csv(_csv_rows(results)),
+    }
     paths = write_texts(folder, texts)
     _draw(results, folder / "embedding.png")
     return [*paths, folder / "embedding.png"]
+
+
+def _csv_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    yield ["method", "image", "class", "sample", "component_1", "component_2"]
+    for name, content in results["methods"].items():
+        for image, clean, points in zip(results["images"], content["clean"], content["samples"], strict=True):
+            for label, point in [("clean", clean), *enumerate(points)]:
+                yield [name, image["image"], image["class"], label, *point]
 
 
 def _draw(results: Mapping[str, Any], path: Path) -> None:

@@ -15,6 +15,7 @@ from .. import _devices
 from ..data.cifar import SIDE
 from ..evaluation import report
 from ..models import networks
+from .samples import Draw
 
 
 class Features:
@@ -90,6 +91,11 @@ class Features:
     def batched(self, images: torch.Tensor, batch: int) -> torch.Tensor:
         """Features of uint8 images ``[N, 3, H, W]``, at most ``batch`` per forward pass."""
         return torch.cat([self(self.normalized(part)) for part in images.split(batch)])
+
+    def augmented(self, draw: Draw, image: torch.Tensor, number: int, count: int, batch: int) -> torch.Tensor:
+        """Features ``[count, width]`` of the first ``count`` samples of an image, the arguments of ``draw``."""
+        parts = (range(count)[start : start + batch] for start in range(0, count, batch))
+        return torch.cat([self(draw(image, number, part)) for part in parts])
 
     def about(self) -> dict[str, Any]:
         """Network, layer and weights, for a file of results."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import _arguments
 from ..data.cifar import SIDE
-from ..evaluation.names import CIFAR_SETS, IMAGENET_SETS
+from ..evaluation.names import C_SETS, CIFAR_SETS, IMAGENET_SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
 
@@ -192,7 +192,7 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     for old in RENAMED.keys() & grid.evaluate.keys():
         raise ValueError(f"evaluate: {_arguments.renamed(old, RENAMED[old])}")
     check_names("evaluate", grid.evaluate, EVALUATION)
-    if not {"cifar-c", "imagenet-c"} & grid.evaluate.keys():
+    if not grid.evaluate.keys() & C_SETS:
         raise ValueError("evaluate: expected a benchmark, cifar-c or imagenet-c, got none (--evaluate cifar-c=DIR)")
     names = [run.name for run in grid.runs]
     for name in names:

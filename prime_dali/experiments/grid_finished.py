@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,41 @@ KIND = Kind(
     "what a finished run of a grid leaves", "remove it, and the run is evaluated again",
 )  # fmt: skip
 _FREE = ("device", "workers", "batch")
+
+PUBLISHED = {
+    "cifar10": (125.306918046875, 122.950394140625, 113.86538318359375),
+    "cifar100": (129.30416560546874, 124.0699626953125, 112.43405005859375),
+}
+"""By data set, :func:`means` of the published training images; they do not depend on their order."""
+
+
+def write(grid: Grid, run: Run, jobs: int) -> None:
+    """Write what tables need of a run that was trained and evaluated while up to ``jobs`` runs shared its device."""
+    from ..training import checkpoint  # here, because it takes seconds: for torch
+
+    folder = grid.out / run.name
+    trained = checkpoint.load(folder)
+    assert trained is not None  # the evaluation read it
+    content = {
+        "settings": grid.lasting(run), "evaluate": evaluated(grid.evaluate), "means": means(grid.config(run)),
+        "seconds": trained["run"]["seconds"], "steps": trained["run"]["step"], "jobs": jobs,
+        "first_step_counts": False,  # tables say so of files without this key
+        "results": _portable(json.loads((folder / "evaluation" / "results.json").read_text())),
+    }  # fmt: skip
+    with replacing(folder / FILE) as aside:
+        aside.write_text(json.dumps(content) + "\n")
+
+
+def _portable(results: dict[str, Any]) -> dict[str, Any]:
+    """An evaluation's results, without what the settings contain and without local paths."""
+    for what, names in (("classifier", ("source", "config")), ("settings", ("folders",))):
+        results[what] = {name: value for name, value in results[what].items() if name not in names}
+    for content in results["sets"].values():
+        if "folder" in content:
+            content["folder"] = Path(content["folder"]).name
+        if content.get("manifest"):
+            content["manifest"]["source"].pop("path", None)
+    return results
 
 
 def read(folder: Path) -> dict[str, Any] | None:
@@ -102,4 +138,15 @@ def _same_images(config: TrainConfig, content: Mapping[str, Any]) -> bool:
     if known is None or not Path(config.data).exists():
         return True
     own = means(config)
-    return own is None or bool(np.allclose(own, known, rtol=0, atol=1e-6))
+    return own is None or _equal(own, known)
+
+
+def are_published(content: Mapping[str, Any], dataset: str) -> bool:
+    """Whether a finished run is known to have had the images of :data:`PUBLISHED`."""
+    found = content.get("means")
+    return found is not None and _equal(found, PUBLISHED[dataset])
+
+
+def _equal(these: Sequence[float], those: Sequence[float]) -> bool:
+    """Whether these are means of the same images, summed in any order."""
+    return bool(np.allclose(these, those, rtol=0, atol=1e-6))

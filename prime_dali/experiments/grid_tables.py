@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 import statistics
@@ -18,7 +16,7 @@ from .. import __version__, _tables
 from .._files import write_texts
 from .._progress import plural
 from ..evaluation import reported
-from ..evaluation.names import GROUPS, of_benchmark
+from ..evaluation.names import C_BAR_SETS, C_SETS, GROUPS, of_benchmark
 from ..evaluation.report_tables import mean_calibration
 from . import grid_finished
 from .grid_file import Grid, Run
@@ -30,12 +28,6 @@ COLUMNS = ("clean", "corrupted", *GROUPS)
 
 ECE = "ECE"
 """The mean calibration error over the benchmark, in percent: a further column, if it was measured."""
-
-PUBLISHED = {
-    "cifar10": (125.306918046875, 122.950394140625, 113.86538318359375),
-    "cifar100": (129.30416560546874, 124.0699626953125, 112.43405005859375),
-}
-"""By data set, the published training images' means per channel, of 255; they do not depend on their order."""
 
 DATASETS = {
     "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "in100": "ImageNet-100", "imagenet": "ImageNet",
@@ -99,7 +91,7 @@ def _finished(folder: Path) -> dict[str, Any]:
     content = grid_finished.read(folder)
     assert content is not None  # who asks knows
     try:
-        _benchmark(content["results"]), scores(content["results"])
+        _corrupted_images(content["results"]), scores(content["results"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise grid_finished.KIND.error(
             str(folder / grid_finished.FILE), f"results: {type(error).__name__}: {error}"
@@ -137,14 +129,20 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
     out, sets = {}, results["sets"]
     if "clean" in sets:
         out["clean"] = 100 * sets["clean"]["accuracy"]
-    found = sets.get("cifar-c") or sets.get("imagenet-c")
-    if found:
-        out["corrupted"] = 100 * found["scores"]["corruption_accuracy"]
-        out |= {group: 100 * accuracy for group, accuracy in found["scores"]["by_group"].items()}
-        ece = mean_calibration(found, "ece")
-        out |= {} if ece is None else {ECE: 100 * ece}
-    bar = sets.get("cifar-c-bar") or sets.get("imagenet-c-bar")
-    return out | ({BAR: 100 * bar["scores"]["corruption_accuracy"]} if bar else {})
+    found = benchmark(results)
+    out["corrupted"] = 100 * found["scores"]["corruption_accuracy"]
+    out |= {group: 100 * accuracy for group, accuracy in found["scores"]["by_group"].items()}
+    ece = mean_calibration(found, "ece")
+    out |= {} if ece is None else {ECE: 100 * ece}
+    bar = [sets[name] for name in C_BAR_SETS if name in sets]
+    return out | ({BAR: 100 * bar[0]["scores"]["corruption_accuracy"]} if bar else {})
+
+
+def benchmark(results: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry of the benchmark of corruptions, which every run of a grid is evaluated on."""
+    sets: Mapping[str, Any] = results["sets"]
+    first, last = C_SETS
+    return sets[first if first in sets else last]
 
 
 def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]:
@@ -187,7 +185,7 @@ def _evaluation(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """How the runs were evaluated: a line for each of the hardware, benchmarks and versions among them."""
     for hardware, precision in dict.fromkeys((r["settings"]["hardware"], r["settings"]["precision"]) for r in results):
         yield f"evaluated on {hardware}, in {precision}"
-    for found in sorted({json.dumps(_benchmark(one), sort_keys=True) for one in results}):
+    for found in sorted({json.dumps(_corrupted_images(one), sort_keys=True) for one in results}):
         one = json.loads(found)
         missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
         sizes = " to ".join(f"{size:,}" for size in one["images"])
@@ -207,18 +205,19 @@ def beside(table: Sequence[Row]) -> str:
 
 def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:
     """Whether the training images were the published ones."""
-    known = PUBLISHED.get(grid.config(Run("base", {})).dataset)
-    out = []
-    for found in {json.dumps(content.get("means")) for content in done} if known else ():
-        means = json.loads(found)
-        published = means is not None and all(abs(a - b) < 1e-6 for a, b in zip(means, known or (), strict=True))
-        what = "the published ones" if published else "NOT the published ones"
-        out.append(f"training images: {what}, by their means per channel, {means} of 255")
-    return out
+    dataset = grid.config(Run("base", {})).dataset
+    if dataset not in grid_finished.PUBLISHED:
+        return []
+    lines = []
+    for content in done:
+        what = "the published ones" if grid_finished.are_published(content, dataset) else "NOT the published ones"
+        lines.append(f"training images: {what}, by their means per channel, {content.get('means')} of 255")
+    return list(dict.fromkeys(lines))
 
 
-def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
-    found = results["sets"].get("cifar-c") or results["sets"]["imagenet-c"]
+def _corrupted_images(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What tables say of the corrupted images."""
+    found = benchmark(results)
     sizes = [images for row in found["images"].values() for images in row.values()]
     return {"name": of_benchmark(found, found["folder"]), "images": sorted({min(sizes), max(sizes)}),
             **{name: found[name] for name in ("regenerated", "missing")}}  # fmt: skip
@@ -226,7 +225,7 @@ def _benchmark(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def markdown(name: str, notes: Sequence[str], table: Sequence[Row]) -> str:
     """The table, accuracies in percent, as Markdown that is also readable in a terminal."""
-    regenerated = any(_benchmark(one)["regenerated"] for row in table for one in row.results)
+    regenerated = any(benchmark(one)["regenerated"] for row in table for one in row.results)
     columns = [*COLUMNS, *_present(table, BAR, ECE)]
     names = [f"corrupted{' (regenerated)' if regenerated else ''}" if c == "corrupted" else c for c in columns]
     header = ["run", *names, "minutes"]
@@ -271,21 +270,18 @@ def write(folder: Path, name: str, notes: Sequence[str], table: Sequence[Row], t
         "format": "prime-dali-grid", "version": 1, "analysis": name, "prime-dali": __version__, "notes": list(notes),
         "rows": plain,
     }  # fmt: skip
-    texts = {"md": text, "csv": _csv(table), "json": json.dumps(content, indent=1) + "\n"}
+    texts = {"md": text, "csv": _tables.csv(_csv_rows(table)), "json": json.dumps(content, indent=1) + "\n"}
     return write_texts(folder, {f"{name}.{suffix}": own for suffix, own in texts.items()})
 
 
-def _csv(table: Sequence[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+def _csv_rows(table: Sequence[Row]) -> Iterator[Sequence[object]]:
     columns = [*COLUMNS, BAR, *_present(table, ECE)]
     spreads = [f"{column} standard deviation" for column in columns]
-    writer.writerow(["run", "dataset", "source", "state", "seeds", *columns, "minutes", *spreads])
+    yield ["run", "dataset", "source", "state", "seeds", *columns, "minutes", *spreads]
     for row in table:
         numbers, spread = ([given.get(column) for column in columns] for given in (row.scores, row.spread))
         source = "measured" if row.measured else "reported"
-        writer.writerow([row.run, row.dataset, source, row.state, row.runs or "", *numbers, row.minutes, *spread])
-    return out.getvalue()
+        yield [row.run, row.dataset, source, row.state, row.runs or "", *numbers, row.minutes, *spread]
 
 
 def read(path: Path) -> list[Row]:

@@ -18,7 +18,6 @@ from typing import Any
 import yaml
 
 from .. import _arguments, _command, _devices
-from .._files import replacing
 from ..training.config import differences
 from . import grid_file, grid_finished, grid_tables
 from .children import Children, say
@@ -229,36 +228,12 @@ def execute(grid: Grid, chosen: Sequence[Run], jobs: int) -> None:
 
 def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None:
     """Train and evaluate a run by ``call``, while up to ``jobs`` share its device."""
-    from ..training import checkpoint
-
-    folder = grid.out / one.name
     with tempfile.TemporaryDirectory() as temporary:
         settings = Path(temporary) / "settings.yaml"
         settings.write_text(yaml.safe_dump(grid.config(one).plain()))
         call("train", "--config", str(settings))
     call("evaluate", *grid.evaluation(one))
-    trained = checkpoint.load(folder)
-    assert trained is not None  # the evaluation read it
-    content = {
-        "settings": grid.lasting(one), "evaluate": grid_finished.evaluated(grid.evaluate),
-        "means": grid_finished.means(grid.config(one)), "seconds": trained["run"]["seconds"],
-        "steps": trained["run"]["step"], "jobs": jobs, "first_step_counts": False,
-        "results": _portable(json.loads((folder / "evaluation" / "results.json").read_text())),
-    }  # fmt: skip
-    with replacing(folder / grid_finished.FILE) as aside:
-        aside.write_text(json.dumps(content) + "\n")
-
-
-def _portable(results: dict[str, Any]) -> dict[str, Any]:
-    """An evaluation's results, without what the settings contain and without local paths."""
-    for what, names in (("classifier", ("source", "config")), ("settings", ("folders",))):
-        results[what] = {name: value for name, value in results[what].items() if name not in names}
-    for content in results["sets"].values():
-        if "folder" in content:
-            content["folder"] = Path(content["folder"]).name
-        if content.get("manifest"):
-            content["manifest"]["source"].pop("path", None)
-    return results
+    grid_finished.write(grid, one, jobs)
 
 
 def collect(analysis: Analysis, grid: Grid) -> None:

@@ -11,7 +11,7 @@ from ..evaluation import reported
 from ..evaluation.names import CORRUPTIONS, SEVERITIES
 from . import grid_file, grid_plots, grids
 from .grid_file import Reported, Run
-from .grid_tables import DATASETS, Row, cell, label, mean_and_spread
+from .grid_tables import DATASETS, Row, benchmark, cell, label, mean_and_spread
 
 METHODS: dict[str, dict[str, Any]] = {
     "standard": {"method": "standard", "jsd": False},
@@ -69,7 +69,7 @@ def tables(rows: Sequence[Row]) -> list[str]:
         columns: list[tuple[str, Mapping[Any, float], Mapping[Any, float], int]] = []
         for row in rows:
             if row.finished:
-                found = [_percent(one["sets"][_benchmark(one)]["scores"][key]) for one in row.results]
+                found = [_percent(benchmark(one)["scores"][key]) for one in row.results]
                 columns.append((label(row), *mean_and_spread(found), 2))
             elif not row.measured:
                 columns += [(label(row), numbers, {}, 1) for numbers in _reported(row, key)]
@@ -77,10 +77,6 @@ def tables(rows: Sequence[Row]) -> list[str]:
             cells = [[name, *(cell(m.get(name), digits, s.get(name)) for _, m, s, digits in columns)] for name in keys]
             out += [f"## Accuracy by {what}, %", "", _tables.markdown([what, *(c[0] for c in columns)], cells), ""]
     return out
-
-
-def _benchmark(results: Mapping[str, Any]) -> str:
-    return "cifar-c" if "cifar-c" in results["sets"] else "imagenet-c"
 
 
 def _percent(numbers: Mapping[Any, float]) -> dict[str, float]:

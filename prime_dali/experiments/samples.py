@@ -235,14 +235,19 @@ class _Pairs(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
         return torch.tensor(clean).permute(2, 0, 1), torch.from_numpy(corrupted).permute(0, 3, 1, 2), ""
 
 
-def pairs(
-    source: Corruptions, numbers: Sequence[int], workers: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, str]]:
-    """Of each number in order: clean image ``[3, H, W]``, corrupted ones ``[C, 3, H, W]``, both uint8, and an error."""
+def pairs(source: Corruptions, numbers: Sequence[int], workers: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Of each number in order: clean image ``[3, H, W]`` and corrupted ones ``[C, 3, H, W]``, both uint8.
+
+    Raises:
+        ValueError: A file is not there or not what it should be; the message names it.
+    """
     if isinstance(source.stored, benchmarks.Corrupted):
         workers = 0  # mapped files need no help
     with _one_thread() if workers else contextlib.nullcontext():
-        yield from DataLoader(_Pairs(source, numbers), batch_size=None, num_workers=workers)
+        for clean, corrupted, error in DataLoader(_Pairs(source, numbers), batch_size=None, num_workers=workers):
+            if error:
+                raise ValueError(error)
+            yield clean, corrupted
 
 
 @contextlib.contextmanager
@@ -292,8 +297,3 @@ def augmentation(
         return change(images, index, epoch)
 
     return draw
-
-
-def chunks(count: int, batch: int) -> list[range]:
-    """``range(count)`` in chunks of at most ``batch``."""
-    return [range(start, min(start + batch, count)) for start in range(0, count, batch)]

@@ -91,9 +91,7 @@ def measure(
         ValueError: A file that is not what it should be; features that are not finite, or zero.
     """
     shape = (len(methods), len(corrupted.names), len(corrupted.severities))
-    for number, (clean, changed, error) in zip(numbers, samples.pairs(corrupted, numbers, workers), strict=True):
-        if error:
-            raise ValueError(error)
+    for number, (clean, changed) in zip(numbers, samples.pairs(corrupted, numbers, workers), strict=True):
         targets = network.batched(changed, batch)
         image = clean.to(network.device)
         rows = []
@@ -101,7 +99,7 @@ def measure(
             if draw is None:
                 vectors = network.batched(image[None], batch)
             else:
-                vectors = torch.cat([network(draw(image, number, part)) for part in samples.chunks(count, batch)])
+                vectors = network.augmented(draw, image, number, count, batch)
             rows.append(least_distances(targets, vectors))
         yield torch.stack(rows).cpu().numpy().reshape(shape)
 

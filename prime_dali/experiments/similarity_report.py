@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +69,7 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write ``results.json``, ``results.csv``, ``results.md`` and ``results.png``; their paths."""
     texts = {
         "results.json": json.dumps(results, indent=1) + "\n",
-        "results.csv": _csv(results),
+        "results.csv": _tables.csv(_csv_rows(results)),
         "results.md": markdown(results) + "\n",
     }
     paths = write_texts(folder, texts)
@@ -79,11 +77,9 @@ def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
     return [*paths, folder / "results.png"]
 
 
-def _csv(results: Mapping[str, Any]) -> str:
+def _csv_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     """A row per method, corruption and severity, including ``all``; distances as measured, not times 1000."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["source", "method", "corruption", "severity", *_STATISTICS])
+    yield ["source", "method", "corruption", "severity", *_STATISTICS]
     for method, content in results["measured"].items():
         parts = {("all", "all"): content}
         parts |= {("all", severity): row for severity, row in content["by_severity"].items()}
@@ -91,10 +87,9 @@ def _csv(results: Mapping[str, Any]) -> str:
             parts[name, "all"] = row
             parts |= {(name, severity): part for severity, part in content["by_part"][name].items()}
         for place, row in parts.items():
-            writer.writerow(["measured", method, *place, *(row[key] for key in _STATISTICS)])
+            yield ["measured", method, *place, *(row[key] for key in _STATISTICS)]
     for method, row in results["reported"]["methods"].items():
-        writer.writerow(["reported", method, "all", "all", *(row[key] for key in _STATISTICS)])
-    return out.getvalue()
+        yield ["reported", method, "all", "all", *(row[key] for key in _STATISTICS)]
 
 
 def markdown(results: Mapping[str, Any]) -> str:
