@@ -41,28 +41,21 @@ ApplyArgs channels_from(int first, ApplyArgs a) {
   return a;
 }
 
-// The chunk's images and their part of the plan, with what the kernels know of their shape.
-Workspace describe(const ApplyArgs& all, int first_channel, int64_t first_image, int64_t images, int rounds) {
+}  // namespace
+
+Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, int64_t images, int rounds,
+                  void* base) {
   Workspace w;
   const ApplyArgs& a = w.args = channels_from(first_channel, all);
   w.first_channel = first_channel, w.first_image = first_image, w.rounds = rounds;
+  const PlanShape& plan = a.shape;
   const int views = static_cast<int>(a.rows / a.images), pitch = (a.width + 3) / 4 * 4, pairs = (a.width + 1) / 2;
-  w.plan = {a.plan + first_image * row_words(a.shape),
-            a.images,
-            static_cast<int>(images),
-            views,
-            a.shape,
-            a.in_type == DType::u8};
+  w.plan = {
+      a.plan + first_image * row_words(plan), a.images, static_cast<int>(images), views, plan, a.in_type == DType::u8};
   w.shape = {a.height, a.width, pitch, pairs, division_word(pairs), static_cast<int64_t>(pitch) * a.height};
   w.input = {static_cast<const char*>(a.in) + first_image * a.in_strides.n * item_size(a.in_type), a.in_type,
              a.in_strides};
-  return w;
-}
-
-// The sizes of single elements: of the sines' tiles, of a slot's parameters, of the images and fields in the pool.
-void set_sizes(Workspace& w) {
-  const ApplyArgs& a = w.args;
-  const int ky = parity_pad(modes(a.shape.max_cut, a.height)), kx = parity_pad(modes(a.shape.max_cut, a.width));
+  const int ky = parity_pad(modes(plan.max_cut, a.height)), kx = parity_pad(modes(plan.max_cut, a.width));
   w.sines_y.tiles = ((a.height + 1) / 2 + 15) / 16, w.sines_y.steps = ky / kK;
   w.sines_x.tiles = ((a.width + 1) / 2 + 15) / 16, w.sines_x.steps = kx / kK;
   // Room for all modes once, or for the fewer ones of a split field twice.
@@ -72,21 +65,9 @@ void set_sizes(Workspace& w) {
   w.pool.pixels = w.shape.pixels;
   w.pool.image_bytes = w.shape.pixels * pixel_bytes(a.channels);
   w.tables.channels = a.channels;
-  w.parameters.words = largest_parameters(a.shape, a.channels);
-}
-
-// Bytes of the pool, in which a round has fields of `spatial` slots.
-int64_t pool_bytes(const Workspace& w, int64_t images, int64_t spatial) {
-  const int64_t between = w.plan.chain_count() * std::min(w.args.shape.depth - 1, 2);
-  const int64_t most =
-      spatial * 2 * w.pool.code_bytes() + std::max(spatial * w.pool.half_bytes(), between * w.pool.image_bytes);
-  return (w.rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
-}
-
-// Gives everything its place from `base` on.
-void place(Workspace& w, int64_t images, void* base) {
-  const PlanShape& plan = w.args.shape;
+  w.parameters.words = largest_parameters(plan, a.channels);
   const int64_t chains = w.plan.chain_count(), slots = chains * plan.depth, spatial = plan.max_cut > 0 ? slots : 0;
+  const int counters = kPasses + plan.depth - 1;
   Arena arena{static_cast<char*>(base)};
   // Sines come first, where all chunks of a batch find them; 128 words are a step's, [2][2][32].
   arena.take(w.sines_y.words, int64_t(128) * w.sines_y.tiles * w.sines_y.steps);
@@ -96,28 +77,22 @@ void place(Workspace& w, int64_t images, void* base) {
   arena.take(w.steps, slots);
   arena.take(w.chains, chains);
   arena.take(w.parameters.values, slots * w.parameters.words);
-  arena.take(w.tables.values, w.plan.bytes ? chains * w.tables.channels * 256 : 0);
+  arena.take(w.tables.values, w.plan.bytes ? chains * a.channels * 256 : 0);
   arena.take(w.admitted, 1);
-  if (w.rounds == 1) w.admitted = nullptr;
+  if (rounds == 1) w.admitted = nullptr;
   Round& first = w.first_round;
-  arena.take(first.fields, w.rounds * spatial);
+  arena.take(first.fields, rounds * spatial);
   const size_t zeroed_from = arena.used;
   arena.take(w.bad, 1);
-  arena.take(first.counts, w.rounds * (kPasses + plan.depth - 1));
+  arena.take(first.counts, rounds * counters);
   w.zeroed = arena.used - zeroed_from;
-  arena.take(first.to_do, w.rounds * chains * (plan.depth - 1));
-  w.pool.bytes = pool_bytes(w, images, spatial);
+  arena.take(first.to_do, rounds * chains * (plan.depth - 1));
+  const int64_t between = chains * std::min(plan.depth - 1, 2);
+  const int64_t most =
+      spatial * 2 * w.pool.code_bytes() + std::max(spatial * w.pool.half_bytes(), between * w.pool.image_bytes);
+  w.pool.bytes = (rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
   arena.take(w.pool.start, w.pool.bytes);
   w.bytes = arena.used;
-}
-
-}  // namespace
-
-Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, int64_t images, int rounds,
-                  void* base) {
-  Workspace w = describe(all, first_channel, first_image, images, rounds);
-  set_sizes(w);
-  place(w, images, base);
   return w;
 }
 
