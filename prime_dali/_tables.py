@@ -1,10 +1,13 @@
-"""Tables in Markdown and CSV."""
+"""Tables in Markdown and CSV, and what made them."""
 
 from __future__ import annotations
 
 import csv as _csv
 import io
+import shlex
+import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -24,3 +27,9 @@ def csv(rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     _csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
+
+
+def origin() -> str:
+    """When and by which command a table was made, for a line below or above it."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return f"{now}: {shlex.join(['prime-dali', *sys.argv[1:]])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,18 +23,18 @@ def test_costs_are_medians_over_standard() -> None:
     turns = []
 
     def start(name: str, seconds: list[float]) -> object:
-        def measure() -> cost.Cost:
-            turns.append(name)
-            return cost.Cost("", 10, 4, (seconds.pop(0),))
+        def measure(count: int) -> float:
+            turns.append((name, count))
+            return seconds.pop(0)
 
-        return lambda: measure
+        return lambda: SimpleNamespace(steps=10, images=4, seconds=measure)
 
     def broken() -> object:
         raise RuntimeError("no memory\nlong story")
 
     starts = {"standard": start("standard", [2, 9, 1]), "official": broken, "prime": start("prime", [3, 2, 7])}
-    costs = cost.take_turns(starts, 3, lambda line: None)
-    assert turns == ["standard", "prime"] * 3
+    costs = cost.take_turns(starts, 3, 0, lambda line: None)
+    assert turns == [("standard", 10), ("prime", 10)] * 3
     rows = cost.rows(costs)
     assert rows["standard"] == {"s an epoch": 20, "least": 10, "most": 90, "images/s": 2, "over standard": 1,
                                 "reported": None}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -116,17 +116,8 @@ class Pictures:
 
     def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
         if self.decoding.loader == "dali":
-            yield from self._dali(size, device)
-            return
-        workers, cuda = self.decoding.workers, device.type == "cuda"
-        loader = DataLoader(_Files(self), batch_size=size, num_workers=workers, pin_memory=cuda)
-        broken: list[str] = []  # once there is one, the others of the set are only looked for
-        for images, labels, errors in loader:
-            broken += filter(None, errors)
-            if not broken:
-                yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-        if broken:
-            raise unusable(broken)
+            return self._dali(size, device)
+        return readable(_Files(self), size, self.decoding.workers, device)
 
     def subset(self, index: NDArray[np.int64]) -> Pictures:
         return replace(self, records=self.records.select(index, self.labels[index], self.records.classes))
@@ -157,8 +148,27 @@ class Pictures:
         return name, dimensions(self.records.encoded(number), name)
 
 
+def readable(
+    items: Dataset[Any], size: int, workers: int, device: torch.device, unit: str = "image"
+) -> Iterator[tuple[Any, ...]]:
+    """Batches on ``device`` of items that end with an error message, which is empty if the item could be read. From a
+    worker an exception would come with its whole traceback.
+
+    Raises:
+        PhotoError: Some could not be read. Once there is one, the others are only looked for.
+    """
+    broken: list[str] = []
+    cuda = device.type == "cuda"
+    for *tensors, errors in DataLoader(items, batch_size=size, num_workers=workers, pin_memory=cuda):
+        broken += filter(None, errors)
+        if not broken:
+            yield tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
+    if broken:
+        raise unusable(broken, unit)
+
+
 class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
-    """Image, label, and an error message: an exception would carry the worker's whole traceback."""
+    """Image, label, and an error message for :func:`readable`."""
 
     def __init__(self, pictures: Pictures) -> None:
         self.pictures = pictures

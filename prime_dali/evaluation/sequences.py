@@ -10,16 +10,16 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from .. import _arguments
 from .._states import read_array
 from ..data import cifar
 from ..data.folders import shown
-from ..data.pictures import PhotoError, unusable
+from ..data.pictures import PhotoError
 from .benchmarks import SIDE
 from .classes import absent_classes, class_positions, folders_in
-from .image_sets import Decoding
+from .image_sets import Decoding, readable
 from .names import CIFAR_PERTURBATIONS, EXTRA_PERTURBATIONS, PERTURBATIONS
 
 ALEXNET_FLIP_RATES = dict(zip(PERTURBATIONS, (
@@ -108,14 +108,8 @@ class _Videos(Dataset[tuple[torch.Tensor, str]]):
         return len(self.files), self.frames
 
     def batches(self, size: int, device: torch.device) -> Iterator[torch.Tensor]:
-        cuda, step = device.type == "cuda", max(size // self.frames, 1)
-        broken: list[str] = []  # once there is one, the others are only looked for
-        for videos, errors in DataLoader(self, batch_size=step, num_workers=self.workers, pin_memory=cuda):
-            broken += filter(None, errors)
-            if not broken:
-                yield videos.to(device, non_blocking=True)
-        if broken:
-            raise unusable(broken, "video")
+        for (videos,) in readable(self, max(size // self.frames, 1), self.workers, device, "video"):
+            yield videos
 
     def __len__(self) -> int:
         return len(self.files)

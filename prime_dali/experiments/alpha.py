@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from .. import _arguments, _plots
-from . import grids
+from . import grid_plots, grids
 from .grid_file import Run, check_names
-from .grid_tables import COLUMNS, Row
+from .grid_tables import Row
 
 # Start, end and number of the paper's values, log-spaced, and the optimum that it finds (section "Robustness vs.
 # accuracy trade-off": ResNet-18, no JSD, 30 epochs).
@@ -74,31 +74,25 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     done = sorted((row for row in rows if row.x is not None and row.scores), key=lambda row: row.x or 0)
     best = BEST.get(rows[0].dataset)
     with _plots.plot(path, 4.8) as figure:
-        panels = figure.subplots(2, 1, sharex=True)
-        for number, (axes, column, title) in enumerate(zip(panels, COLUMNS, ("clean", "corruption"), strict=False)):
-            own = [row for row in done if column in row.scores]
-            axes.errorbar(
-                [row.x for row in own], [row.scores[column] for row in own], color=_plots.COLORS[number],
-                yerr=[row.spread.get(column, 0) for row in own] if any(row.spread for row in own) else None,
-                marker=_plots.MARKERS[number],
-            )  # fmt: skip
-            axes.set(ylabel=f"{title} accuracy, %")
+        (top, _), (bottom, _) = both = grid_plots.panels(figure)
+        for number, (axes, column) in enumerate(both):
+            grid_plots.draw_line(axes, done, column, "x", **_plots.series_style(number))
             if best is not None:
                 label = "optimum of corruption accuracy, reported"
                 axes.axvline(best, color="gray", linestyle="--", linewidth=1.2, label=label)
         # Near 0 linear, because alpha = 0, standard training, is worth showing too.
         if any(row.x == 0 for row in done):
-            panels[1].set_xscale("symlog", linthresh=min((row.x for row in done if row.x), default=1.0))
+            bottom.set_xscale("symlog", linthresh=min((row.x for row in done if row.x), default=1.0))
         else:
-            panels[1].set_xscale("log")
+            bottom.set_xscale("log")
         values = [row.x for row in done if row.x is not None]
         if len(values) <= 12:
-            panels[1].set_xticks(values, [f"{value:g}" for value in values], minor=False)
-            panels[1].minorticks_off()
-        panels[1].set(xlabel="alpha, which scales every amplitude")
+            bottom.set_xticks(values, [f"{value:g}" for value in values], minor=False)
+            bottom.minorticks_off()
+        bottom.set(xlabel="alpha, which scales every amplitude")
         if best is not None:
-            _plots.legend(figure, panels[1])
-        panels[0].set_title(f"{rows[0].dataset}, measured")
+            _plots.legend(figure, bottom)
+        top.set_title(f"{rows[0].dataset}, measured")
 
 
 ANALYSIS = grids.Analysis(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,22 +94,22 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"official: expected --official DIR, a clone of {OFFICIAL}, got none")
     base = grid_file.given(options)
     # Enough epochs that the schedule does not end; the learning rate does not affect the time.
-    configs = {
-        method: grid_file.train_config({**base, **METHODS[method], "epochs": 10**6, "out": str(options.out / method)})
-        for method in methods
-    }
+    own = {method: {**METHODS[method], "epochs": 10**6, "out": str(options.out / method)} for method in methods}
+    for name in sorted(base.keys() & own[methods[0]].keys()):
+        raise ValueError(f"set: expected settings that all methods share, got {name}, which this command chooses")
+    configs = {method: grid_file.train_config({**base, **settings}) for method, settings in own.items()}
     grid_file.check_read(base, configs.values())
     config = next(iter(configs.values()))
     ranks = Ranks.start(config.device, decodes=not config.is_cifar)
     print(_about(config, ranks, options, methods), file=sys.stderr, flush=True)
     starts = {
-        method: _starter(config, ranks, options, options.official if method.startswith("official") else None)
+        method: partial(Training, config, ranks, options.warmup, options.official if "official" in method else None)
         for method, config in configs.items()
     }
-    costs = take_turns(starts, options.rounds, lambda line: print(line, file=sys.stderr, flush=True))
-    facts = _facts(config, ranks, options, costs)
-    print(markdown(facts, costs))
-    for path in write(options.out, facts, costs):
+    costs = take_turns(starts, options.rounds, options.steps, lambda line: print(line, file=sys.stderr, flush=True))
+    notes = _conditions(config, ranks, options, costs)
+    print(markdown(notes, costs))
+    for path in write(options.out, notes, costs):
         print(f"wrote {path}")
     failed = [f"{cost.method}: {cost.error}" for cost in costs if cost.error]
     if failed:
@@ -130,65 +129,66 @@ def _about(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, metho
     })  # fmt: skip
 
 
-def _starter(
-    config: TrainConfig, ranks: Ranks, options: argparse.Namespace, folder: Path | None
-) -> Callable[[], Callable[[], Cost]]:
-    def start() -> Callable[[], Cost]:
-        trainer = Trainer(config, ranks, lambda line: None)
+class Training:
+    """Training by a method, after so many steps to warm up.
+
+    Args:
+        folder: A clone of :data:`OFFICIAL`, whose augmentation takes the place of the method's; None: none does.
+    """
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, warmup: int, folder: Path | None) -> None:
+        self._trainer, self._device = Trainer(config, ranks, lambda line: None), ranks.device
         if folder is not None:
             mean, std = config.statistics
             preset = "cifar" if config.is_cifar else "imagenet"
-            trainer.data.augment = official.Official(
-                folder, preset, views=config.views, mean=mean, std=std, out_dtype=trainer.dtype
+            self._trainer.data.augment = official.Official(
+                folder, preset, views=config.views, mean=mean, std=std, out_dtype=self._trainer.dtype
             ).to(ranks.device)
-        batches = trainer.data.batches(0)
-        trainer.network.train()
+        self._batches = self._trainer.data.batches(0)
+        self._trainer.network.train()
+        self.steps, self.images = self._trainer.steps, config.batch
+        self.seconds(warmup)
 
-        def steps(count: int) -> float:
-            begun = time.perf_counter()
-            for _ in range(count):
-                trainer.train_step(*next(batches))
-            if ranks.device.type == "cuda":
-                torch.cuda.synchronize(ranks.device)
-            return time.perf_counter() - begun
-
-        steps(options.warmup)
-        count = options.steps or trainer.steps
-        return lambda: Cost("", trainer.steps, config.batch, (steps(count) / count,))
-
-    return start
+    def seconds(self, count: int) -> float:
+        """The time of a step, mean over the next ``count``."""
+        begun = time.perf_counter()
+        for _ in range(count):
+            self._trainer.train_step(*next(self._batches))
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return (time.perf_counter() - begun) / count
 
 
 def take_turns(
-    starts: Mapping[str, Callable[[], Callable[[], Cost]]], rounds: int, tell: Callable[[str], None]
+    starts: Mapping[str, Callable[[], Training]], rounds: int, steps: int, tell: Callable[[str], None]
 ) -> list[Cost]:
     """Start and warm up every method, then alternate between them, so that a drifting clock affects all equally.
 
-    If a method fails, its error is recorded, and the others continue.
+    If a method fails, its error is recorded, and the others continue. ``steps``: of a round; 0: an epoch.
     """
-    ready, errors = {}, {}
+    ready: dict[str, Training] = {}
+    errors: dict[str, str] = {}
     for method, start in starts.items():
         tell(f"warming up {method} ...")
         try:
             ready[method] = start()
         except (RuntimeError, ImportError, ValueError, OSError) as error:
             errors[method] = str(error).partition("\n")[0]
-    found: dict[str, list[Cost]] = {method: [] for method in ready}
+    seconds: dict[str, list[float]] = {method: [] for method in ready}
     for number in range(rounds):
         tell(f"round {number + 1} of {rounds} ...")
-        for method, measure in ready.items():
-            found[method].append(measure())
-    out = []
-    for method in starts:
-        if method in errors:
-            out.append(Cost(method, error=errors[method]))
-        else:
-            one = found[method][0]
-            out.append(Cost(method, one.steps, one.images, tuple(s for cost in found[method] for s in cost.seconds)))
-    return out
+        for method, training in ready.items():
+            seconds[method].append(training.seconds(steps or training.steps))
+    return [
+        Cost(method, error=errors[method])
+        if method in errors
+        else Cost(method, ready[method].steps, ready[method].images, tuple(seconds[method]))
+        for method in starts
+    ]
 
 
-def _facts(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs: Sequence[Cost]) -> list[str]:
+def _conditions(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs: Sequence[Cost]) -> list[str]:
+    """The conditions of the numbers, a line each."""
     steps = f"{options.steps} steps" if options.steps else "an epoch"
     shown = [n for n in _NOTES if any(n == c.method or (n == "+jsd" and n in c.method) for c in costs)]
     return [
@@ -201,7 +201,7 @@ def _facts(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs
         f"method in turn, after {plural(options.warmup, 'step')} to warm up",
         *(f"{name}: {_NOTES[name]}" for name in shown),
         f'"reported": {reported.SOURCE}, on ImageNet-100, hardware not stated; not measured',
-        f"{datetime.now(timezone.utc).isoformat(timespec='seconds')}: {shlex.join(['prime-dali', *sys.argv[1:]])}",
+        _tables.origin(),
     ]
 
 
@@ -211,7 +211,7 @@ def rows(costs: Sequence[Cost]) -> dict[str, dict[str, float | None]]:
     return {cost.method: cost.row(standard) for cost in costs}
 
 
-def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
+def markdown(notes: Sequence[str], costs: Sequence[Cost]) -> str:
     """The table as Markdown."""
     numbers = rows(costs)
     header = ["method", *next(iter(numbers.values()))]
@@ -224,20 +224,20 @@ def markdown(facts: Sequence[str], costs: Sequence[Cost]) -> str:
         ]
         cells.append([cost.method + (" (failed)" if cost.error else ""), *own])
     table = _tables.markdown(header, cells)
-    return "\n".join(["# cost: time of a training epoch", "", *(f"- {fact}" for fact in facts), "", table, ""])
+    return "\n".join(["# cost: time of a training epoch", "", *(f"- {note}" for note in notes), "", table, ""])
 
 
-def write(folder: Path, facts: Sequence[str], costs: Sequence[Cost]) -> list[Path]:
+def write(folder: Path, notes: Sequence[str], costs: Sequence[Cost]) -> list[Path]:
     """Write ``cost.md``, ``cost.csv``, ``cost.json`` and ``cost.png``; their paths."""
     numbers = rows(costs)
     content: dict[str, Any] = {
-        "format": "prime-dali-cost", "version": 1, "notes": list(facts),
+        "format": "prime-dali-cost", "version": 1, "notes": list(notes),
         "methods": [{**asdict(cost), **numbers[cost.method]} for cost in costs],
     }  # fmt: skip
     header = ["method", *next(iter(numbers.values())), "error"]
     cells = ([cost.method, *numbers[cost.method].values(), cost.error] for cost in costs)
     texts = {
-        "md": markdown(facts, costs),
+        "md": markdown(notes, costs),
         "csv": _tables.csv([header, *cells]),
         "json": json.dumps(content, indent=1) + "\n",
     }

@@ -1,13 +1,18 @@
-"""The plot that several grids have: accuracies by run."""
+"""The plots that several grids have: accuracies by run, and by a number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .. import _plots
 from ..evaluation import reported
 from .grid_tables import BAR, Row, beside
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = None) -> None:
@@ -45,6 +50,21 @@ def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = Non
         _plots.legend(figure, max(axes_of, key=lambda axes: len(axes.get_legend_handles_labels()[0])))
 
 
+def panels(figure: Figure) -> list[tuple[Axes, str]]:
+    """Axes of clean accuracy above those of corruption accuracy, with the same x, each with its column."""
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    top.set(ylabel="clean accuracy, %")
+    bottom.set(ylabel="corruption accuracy, %")
+    return [(top, "clean"), (bottom, "corrupted")]
+
+
+def draw_line(axes: Axes, rows: Sequence[Row], column: str, x: str, **style: Any) -> None:
+    """Draw the scores of the rows that have them by the rows' field ``x``, with error bars over seeds."""
+    known = [row for row in rows if column in row.scores]
+    bars = [row.spread.get(column, 0.0) for row in known] if any(row.spread for row in known) else None
+    axes.errorbar([getattr(row, x) for row in known], [row.scores[column] for row in known], yerr=bars, **style)
+
+
 def draw_minutes(rows: Sequence[Row], path: Path) -> None:
     """Plot accuracies by minutes of training: a line for the runs whose names differ only in what follows the last
     hyphen. Reported accuracies, which have no minutes, are dashed lines."""
@@ -53,21 +73,16 @@ def draw_minutes(rows: Sequence[Row], path: Path) -> None:
         lines.setdefault(row.run.rpartition("-")[0], []).append(row)
     theirs = [row for row in rows if not row.measured]
     with _plots.plot(path, 4.8) as figure:
-        panels = figure.subplots(2, 1, sharex=True)
-        for axes, column, title in zip(panels, ("clean", "corrupted"), ("clean", "corruption"), strict=True):
+        (top, _), (bottom, _) = both = panels(figure)
+        for axes, column in both:
             for number, (name, line) in enumerate(lines.items()):
-                known = [row for row in line if column in row.scores]
-                axes.errorbar(
-                    [row.minutes for row in known], [row.scores[column] for row in known],
-                    yerr=[row.spread.get(column, 0.0) for row in known], label=name, **_plots.series_style(number),
-                )  # fmt: skip
+                draw_line(axes, line, column, "minutes", label=name, **_plots.series_style(number))
             for row in (row for row in theirs if column in row.scores):
                 label = f"{row.run.rpartition('-')[0]}, reported"
                 axes.axhline(row.scores[column], color="gray", linestyle="--", linewidth=1.2, label=label)
-            axes.set(ylabel=f"{title} accuracy, %")
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
-        panels[1].set(xlabel=f"minutes of training steps{beside(rows)}")
+        bottom.set(xlabel=f"minutes of training steps{beside(rows)}")
         figure.suptitle(rows[0].dataset)
         if lines:
-            _plots.legend(figure, panels[0])
+            _plots.legend(figure, top)

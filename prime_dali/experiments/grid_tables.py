@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import shlex
 import statistics
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +142,7 @@ def benchmark(results: Mapping[str, Any]) -> Mapping[str, Any]:
     return sets[first if first in sets else last]
 
 
-def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]:
+def conditions(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]:
     """The conditions of the numbers, a line each; ``missing``: names of the runs that have none."""
     done = [content for row in table for content in row.finished]
     out = [*_runs(grid, len(done), missing)]
@@ -157,8 +154,7 @@ def facts(grid: Grid, table: Sequence[Row], missing: Sequence[str]) -> list[str]
     compiling = ", of runs of earlier versions with the first step, which compiles the network"
     earlier = compiling if any(content.get("first_step_counts", True) for content in done) else ""
     out.append(f"minutes: time of training steps, without validation, checkpoints and startup{earlier}{beside(table)}")
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return [*out, f"{now}: {shlex.join(['prime-dali', *sys.argv[1:]])}"]
+    return [*out, _tables.origin()]
 
 
 def _runs(grid: Grid, finished: int, missing: Sequence[str]) -> Iterator[str]:

@@ -241,10 +241,10 @@ def collect(analysis: Analysis, grid: Grid) -> None:
     states = {one.name: state(grid, one) for one in grid.runs}
     rows = grid_tables.rows(grid, states)
     missing = [name for name, its in states.items() if its != "finished"]
-    facts = [*grid_tables.facts(grid, rows, missing), *analysis.notes(rows)]
-    text = "\n".join([grid_tables.markdown(analysis.name, facts, rows), *analysis.tables(rows)])
+    notes = [*grid_tables.conditions(grid, rows, missing), *analysis.notes(rows)]
+    text = "\n".join([grid_tables.markdown(analysis.name, notes, rows), *analysis.tables(rows)])
     print(text)
-    paths = grid_tables.write(grid.out, analysis.name, facts, rows, text)
+    paths = grid_tables.write(grid.out, analysis.name, notes, rows, text)
     if any(row.measured and row.scores for row in rows):
         paths.append(grid.out / f"{analysis.name}.png")
         analysis.draw(rows, paths[-1])

@@ -9,9 +9,9 @@ from typing import Any
 
 from .. import _arguments, _plots
 from .._states import Kind
-from . import grids
+from . import grid_plots, grids
 from .grid_file import Reported, Run
-from .grid_tables import COLUMNS, Row
+from .grid_tables import Row
 
 FRESH = "fresh"
 
@@ -73,24 +73,19 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     done = [row for row in rows if row.measured and row.scores]
     offline = sorted((row for row in done if row.x is not None), key=lambda row: row.x or 0)
     with _plots.plot(path, 4.8) as figure:
-        panels = figure.subplots(2, 1, sharex=True)
-        for axes, column, title in zip(panels, COLUMNS, ("clean", "corruption"), strict=False):
-            own = [row for row in offline if column in row.scores]
-            axes.errorbar(
-                [row.x for row in own], [row.scores[column] for row in own], color=_plots.COLORS[0], marker="o",
-                yerr=[row.spread.get(column, 0) for row in own] if any(row.spread for row in own) else None,
-                label="offline: k copies of each image, and the clean image",
-            )  # fmt: skip
+        (top, _), (bottom, _) = both = grid_plots.panels(figure)
+        for axes, column in both:
+            about = "offline: k copies of each image, and the clean image"
+            grid_plots.draw_line(axes, offline, column, "x", label=about, **_plots.series_style(0))
             for row in (row for row in done if row.run == FRESH and column in row.scores):
                 value, spread = row.scores[column], row.spread.get(column, 0)
                 label = "online: new draws in every epoch"
                 axes.axhline(value, color=_plots.COLORS[1], linestyle="--", label=label)
                 axes.axhspan(value - spread, value + spread, color=_plots.COLORS[1], alpha=0.15, linewidth=0)
-            axes.set(ylabel=f"{title} accuracy, %")
-        panels[1].set_xticks([row.x for row in offline if row.x is not None])
-        panels[1].set(xlabel="k, offline copies of each training image")
-        panels[0].set_title(f"{rows[0].dataset}, measured")
-        _plots.legend(figure, panels[1])
+        bottom.set_xticks([row.x for row in offline if row.x is not None])
+        bottom.set(xlabel="k, offline copies of each training image")
+        top.set_title(f"{rows[0].dataset}, measured")
+        _plots.legend(figure, bottom)
 
 
 ANALYSIS = grids.Analysis(
