@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,12 +32,22 @@ tiny_network = benchmarking.tiny_network
 PNG = b"\x89PNG"
 
 
-def run(name: str, *arguments: object) -> str:
-    """What a benchmark prints, called as a user calls it."""
-    command = [sys.executable, str(FOLDER / f"{name}.py"), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Callable[..., str]:
+    """What a benchmark prints that is run as a user runs it, but in this process, which has imported torch already."""
+
+    def called(name: str, *arguments: object) -> str:
+        path = FOLDER / f"{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        monkeypatch.syspath_prepend(FOLDER)
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # set back at the end, whatever a benchmark sets
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(path), run_name="__main__")
+        printed = capsys.readouterr()
+        assert ended.value.code == 0, printed.err
+        return printed.out
+
+    return called
 
 
 def pictures(folder: Path) -> list[str]:
@@ -51,7 +62,7 @@ def test_waiting_for_the_kernel_before_is_no_time_of_a_kernel(script: Callable[[
     assert script("profiling").alone(spans) == {"a": (2, 5.0), "b": (1, 3.0), "c": (1, 0.0)}
 
 
-def test_throughput(device: str, tmp_path: Path) -> None:
+def test_throughput(device: str, run: Callable[..., str], tmp_path: Path) -> None:
     written, plots = tmp_path / "out.json", tmp_path / "deep" / "plots"
     tiny = ["--device", device, "--size", 32, "--batch", 2, "--seconds", 0.01, "--repeats", 2, "--peers", "none"]
     graph = ["--graph"] if device == "cuda" else []

@@ -65,7 +65,7 @@ def test_from_pictures_to_tables(pictures: Path, tmp_path: Path) -> None:
     assert "done: 12 steps" in prime_dali(*train)
     assert "last.pt" in prime_dali(*train)  # nothing is left to do
 
-    prime_dali("corrupt", "cifar10", pictures, noisy, "--workers", 2)
+    prime_dali("corrupt", "cifar10", pictures, noisy, "--workers", 0)
     shown = prime_dali("evaluate", run / "last.pt", "--clean", pictures, "--cifar-c", noisy, "--out", results)
     assert "regenerated" in shown
     found = json.loads((results / "results.json").read_text())["sets"]

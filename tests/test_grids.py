@@ -47,7 +47,7 @@ def corrupted(cifar: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def arguments(cifar: Path, corrupted: Path, out: Path, *more: object) -> list[object]:
     return ["--out", out, "--set", f"data={cifar}", *TINY, "epochs=1", "--evaluate", f"cifar-c={corrupted}", "device=cpu",
-            *more]  # fmt: skip
+            "workers=0", *more]  # fmt: skip
 
 
 def follow_forked(children: Children, name: str, gpu: str, command: Sequence[str]) -> tuple[bytes, int | None]:

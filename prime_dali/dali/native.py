@@ -30,7 +30,8 @@ from ..config import PrimeConfig, as_config
 _native.require_cpu()
 COMMAND = "prime-dali build-dali-plugin"
 _loaded: Path | None = None
-_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wno-free-nonheap-object")
+# Nothing here takes time but to compile.
+_FLAGS = ("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wno-free-nonheap-object")
 
 
 def arguments(config: PrimeConfig | str = "imagenet") -> dict[str, list[float] | list[int]]:

@@ -91,7 +91,7 @@ def unread(name: str, options: argparse.Namespace) -> dict[str, str]:
     if name not in ("similarity", "embedding"):
         return _arguments.unread(
             (options.task is None, "several runs", "--task", "jobs"),
-            (not options.collect, "runs", "--collect, whose tables are of all runs,", "only task"),
+            (not options.collect, "runs to make", "--collect", "only task"),
         )
     unaugmented = CLEAN if name == "similarity" else CORRUPTED
     augments, corrupts = {*options.methods} != {unaugmented}, name == "similarity" or CORRUPTED in options.methods

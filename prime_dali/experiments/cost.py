@@ -94,10 +94,10 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"official: expected --official DIR, a clone of {OFFICIAL}, got none")
     base = grid_file.given(options)
     # Enough epochs that the schedule does not end; the learning rate does not affect the time.
-    configs = {
-        method: grid_file.train_config({**base, **METHODS[method], "epochs": 10**6, "out": str(options.out / method)})
-        for method in methods
-    }
+    own = {method: {**METHODS[method], "epochs": 10**6, "out": str(options.out / method)} for method in methods}
+    for name in sorted(base.keys() & own[methods[0]].keys()):
+        raise ValueError(f"set: expected settings that all methods share, got {name}, which this command chooses")
+    configs = {method: grid_file.train_config({**base, **settings}) for method, settings in own.items()}
     grid_file.check_read(base, configs.values())
     config = next(iter(configs.values()))
     ranks = Ranks.start(config.device, decodes=not config.is_cifar)

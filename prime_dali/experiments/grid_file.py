@@ -90,11 +90,12 @@ class Grid:
 
     def evaluation(self, run: Run) -> list[str]:
         """The arguments of ``prime-dali evaluate`` for a run, the checkpoint and the place of the results included."""
-        out = self.out / run.name
+        out, config = self.out / run.name, self.config(run)
         words = [str(out / "last.pt"), "--out", str(out / "evaluation")]
         given = dict(self.evaluate)
+        if config.size == SIDE:
+            given.pop("workers", None)  # with CIFAR nothing is decoded; the grid's file may be for other data sets too
         if "clean" not in given:  # the test set beside the training set
-            config = self.config(run)
             given["clean"] = config.data if config.is_cifar else str(Path(config.data) / "val")
         for name, value in given.items():
             if value is not False:
@@ -219,9 +220,10 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
 
 
 def check_read(base: Mapping[str, Any], configs: Iterable[TrainConfig]) -> None:
-    """Raise a ValueError for a setting of these runs that none of them reads; it may be for some of them."""
+    """Raise a ValueError for a setting of these runs that none of them reads; it may be for some of them. Those that
+    affect no result, such as ``workers``, are not looked for."""
     unread = [config.unread() for config in configs]
-    for name in (str(given).replace("-", "_") for given in base):
+    for name in sorted({str(given).replace("-", "_") for given in base} - FREE):
         if unread and all(name in one for one in unread):
             raise ValueError(f"{name}: {unread[0][name]}")
 
