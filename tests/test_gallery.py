@@ -169,7 +169,7 @@ def test_cells_show_what_they_say() -> None:
     index = np.arange(2)
     plan = prime_dali.sample(config.replace(alpha=0.5), index, size=(32, 32), seed=7, view=1)
     expected = prime_dali.arrays.apply(pixels, plan, layout="NHWC")
-    [half] = [cell for cell in cells.severities(photo, config, 7, view=1) if cell.heading == "alpha 0.5"]
+    [half] = [cell for cell in cells.alphas(photo, config, 7, view=1) if cell.heading == "alpha 0.5"]
     np.testing.assert_array_equal(half.image, expected[1])
     for row in (cells.samples(photo, config, 0), cells.alone(photo, config, 0)):
         assert all(cell.image.shape == (32, 32, 3) and np.any(cell.image != photo.image) for cell in row)

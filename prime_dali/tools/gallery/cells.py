@@ -78,7 +78,7 @@ def samples(photo: Photo, config: PrimeConfig, seed: int, count: int = SAMPLES) 
     return [_cell(f"PRIME, sample {view + 1}", photo, _drawn(photo, config, seed, view)) for view in range(count)]
 
 
-def severities(photo: Photo, config: PrimeConfig, seed: int, view: int = 0) -> list[Cell]:
+def alphas(photo: Photo, config: PrimeConfig, seed: int, view: int = 0) -> list[Cell]:
     """One sample of full PRIME, the same draws at each of :data:`ALPHAS`."""
     return [
         _cell(f"alpha {alpha:g}", photo, _drawn(photo, config.replace(alpha=alpha), seed, view)) for alpha in ALPHAS

@@ -13,7 +13,7 @@ from ... import _arguments
 from ...config import PRIMITIVES, PrimeConfig
 from . import captions
 from .captions import Meaning
-from .cells import STEPS, Cell, Photo, Row, alone, original, parts, samples, severities, smoothness, strengths
+from .cells import STEPS, Cell, Photo, Row, alone, alphas, original, parts, samples, smoothness, strengths
 from .sheet import Sheet
 
 MAX_ROWS = 64
@@ -49,7 +49,7 @@ def _strengths(photos: Iterable[Photo], config: PrimeConfig, seed: int) -> Itera
 
 def _alpha(photos: Iterable[Photo], config: PrimeConfig, seed: int) -> Iterator[Row]:
     for photo in photos:
-        yield Row("", [original(photo), *severities(photo, config, seed)])
+        yield Row("", [original(photo), *alphas(photo, config, seed)])
 
 
 def _pairs(photos: Iterable[Photo], config: PrimeConfig, seed: int) -> Iterator[Row]:

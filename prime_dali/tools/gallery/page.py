@@ -75,7 +75,7 @@ def _options(values: list[str]) -> str:
 
 
 def _strips(photo: Photo, config: PrimeConfig, seed: int, *, whole: bool) -> Iterator[str]:
-    """Rows of images, each a heading and figures: samples, each primitive by strength, and severities."""
+    """Rows of images, each a heading and figures: samples, each primitive by strength, and PRIME by alpha."""
     drawn = cells.samples(photo, config, seed, cells.SAMPLES if whole else 1)
     alpha = f"alpha {config.alpha:g}"
     figures = [_figure(cell, _MIXED, f"sample {number}", alpha) for number, cell in enumerate(drawn, 1)]
@@ -85,7 +85,7 @@ def _strips(photo: Photo, config: PrimeConfig, seed: int, *, whole: bool) -> Ite
     for name in config.primitives:
         figures = [_figure(cell, name, cell.heading) for cell in cells.strengths(photo, config, name, seed)]
         yield _strip(name, f"{name}, in percent of its largest amplitude", figures)
-    figures = [_figure(cell, _MIXED, cell.heading) for cell in cells.severities(photo, config, seed)]
+    figures = [_figure(cell, _MIXED, cell.heading) for cell in cells.alphas(photo, config, seed)]
     yield _strip(_MIXED, "PRIME, sample 1, amplitudes times alpha", figures)
 
 
