@@ -205,7 +205,10 @@ def remake(file: str | Path) -> NDArray[np.uint8]:
         FileNotFoundError: No folder above ``file`` has the manifest, or the source no longer exists.
         ValueError: The manifest has no such file, the source has changed, or the device is not available.
     """
-    made = _find(file)
+    return _remade(file, _find(file))
+
+
+def _remade(file: str | Path, made: _Made) -> NDArray[np.uint8]:
     manifest, entry = made.manifest, made.entry
     source = Path(manifest["source"]["path"])
     if not source.is_dir():
@@ -246,7 +249,8 @@ def _write_again(file: Path, out: Path) -> None:
     """Write :func:`remake`'s image to a new file, byte-identical for the same version of Pillow."""
     if out.exists():
         raise FileExistsError(f"{out}: expected a name that does not exist yet")
-    manifest, pixels = _find(file).manifest, remake(file)
+    made = _find(file)
+    manifest, pixels = made.manifest, _remade(file, made)
     suffixes = {"png": (".png",), "jpeg": (".jpg", ".jpeg")}[manifest["format"]]
     if out.suffix.lower() not in suffixes:
         raise ValueError(f"destination: expected a name that ends in {' or '.join(suffixes)}, got {out}")
