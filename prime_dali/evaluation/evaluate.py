@@ -174,20 +174,12 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
         size=options.size, mean=options.mean, std=options.std, raw=options.raw,
     )  # fmt: skip
     check_read(classifier.size == cifar.SIDE)
-    clean = options.clean if classifier.size != cifar.SIDE else None
-    names = class_names.named(classifier.classes, classifier.num_classes, options.classes, clean)
-    classifier, unnamed = replace(classifier, classes=names), classifier
+    classifier, source = _named(classifier, options)
     sets, dataset = _sets(options, classifier)
     rules = _rules(options, sets, dataset)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
-    settings = {
-        "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
-        "hardware": _devices.hardware(device), "loader": options.loader, "subset": options.subset,
-        "label": options.label, "partial": options.partial,
-        "folders": {name: str(folder) for name, folder in options.folders.items()},
-        "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
-    }  # fmt: skip
+    settings = _settings(options, device, adapt)
     about = dict(settings)
     if options.shard or options.join:
         about |= {"checkpoint": shard_counts.fingerprint(classifier), "versions": report.versions()}
@@ -198,7 +190,6 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
     else:
         classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         start = time.monotonic()
-        source = (options.classes or options.clean) if unnamed.classes != names else None
         print(_about(options, classifier, device, source), file=sys.stderr, flush=True)
         with (
             shard_counts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part
@@ -216,6 +207,25 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
     if options.out is not None:
         for path in report.write(results, options.out):
             print(f"wrote {path}")
+
+
+def _named(classifier: networks.Classifier, options: argparse.Namespace) -> tuple[networks.Classifier, Path | None]:
+    """The classifier with names of its classes, and what has named them, if the checkpoint did not."""
+    clean = options.clean if classifier.size != cifar.SIDE else None
+    names = class_names.named(classifier.classes, classifier.num_classes, options.classes, clean)
+    source = None if names == classifier.classes else options.classes or options.clean
+    return replace(classifier, classes=names), source
+
+
+def _settings(options: argparse.Namespace, device: torch.device, adapt: adaptation.Adaptation | None) -> dict[str, Any]:
+    """The settings of the evaluation, as ``results.json`` has them."""
+    return {
+        "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
+        "hardware": _devices.hardware(device), "loader": options.loader, "subset": options.subset,
+        "label": options.label, "partial": options.partial,
+        "folders": {name: str(folder) for name, folder in options.folders.items()},
+        "bn_adapt": None if adapt is None else {"N": adapt.prior, "n": adapt.samples, "seed": adapt.seed},
+    }  # fmt: skip
 
 
 def _about(
