@@ -29,17 +29,20 @@ class WorkerDied(RuntimeError):
     """A worker ended before its work was done."""
 
 
+Begin = Callable[[Any], object] | None
+
+
 @contextlib.contextmanager
-def pool(folder: Path, workers: int, tasks: int, begin: Callable[[Any], None], shared: Any) -> Iterator[Pool]:
-    """Processes that have each called ``begin(shared)``; none is left when the block ends.
+def pool(folder: Path, workers: int, tasks: int, shared: Any, begin: Begin = None) -> Iterator[Pool]:
+    """Processes that each have ``shared``; none is left when the block ends.
 
     Args:
         folder: Created if it does not exist; a file in it holds ``shared`` meanwhile. (Arguments of a new process go
             through a pipe that nobody reads if the process dies: more than the pipe holds would block forever.)
         workers: Number of processes; not more than tasks are started.
         tasks: Number of tasks.
-        begin: A module-level function.
         shared: Anything that can be pickled, of any size.
+        begin: A module-level function that each process calls first, with ``shared``.
     """
     handed = folder / "shared.pickle"
     folder.mkdir(exist_ok=True)
@@ -63,7 +66,7 @@ class Pool:
         self._workers = workers
 
     def map(self, function: Callable[..., Any], *columns: Sequence[Any], chunksize: int = 1) -> Iterator[Any]:
-        """``function(*arguments)`` for each row of the columns, in their order. One call at a time.
+        """``function(shared, *arguments)`` for each row of the columns, in their order. One call at a time.
 
         Args:
             function: A module-level function.
@@ -92,7 +95,7 @@ class Pool:
 class _Worker:
     """One process, with the numbers of the chunks whose results it has not yet returned."""
 
-    def __init__(self, begin: Callable[[Any], None], handed: Path) -> None:
+    def __init__(self, begin: Begin, handed: Path) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.owed: deque[int] = deque()
@@ -139,14 +142,15 @@ def _signal(number: int) -> str:
     return "unknown"
 
 
-def _work(own: connection.Connection, begin: Callable[[Any], None], handed: Path) -> None:
+def _work(own: connection.Connection, begin: Begin, handed: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and stops the workers
     threading.Thread(target=_follow_parent, daemon=True).start()
-    failed = _attempt(_begin, begin, handed)
+    shared = _attempt(_shared, begin, handed)
+    failed = isinstance(shared, ExceptionWithTraceback)
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the connection
         while True:
             function, rows = own.recv()
-            own.send(failed or _attempt(_results, function, rows))
+            own.send(shared if failed else _attempt(_results, function, shared, rows))
 
 
 def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -161,12 +165,15 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
         return ExceptionWithTraceback(error, error.__traceback__)
 
 
-def _begin(begin: Callable[[Any], None], handed: Path) -> None:
-    begin(pickle.loads(handed.read_bytes()))
+def _shared(begin: Begin, handed: Path) -> Any:
+    shared = pickle.loads(handed.read_bytes())
+    if begin is not None:
+        begin(shared)
+    return shared
 
 
-def _results(function: Callable[..., Any], rows: list[Any]) -> list[Any]:
-    return [function(*row) for row in rows]
+def _results(function: Callable[..., Any], shared: Any, rows: list[Any]) -> list[Any]:
+    return [function(shared, *row) for row in rows]
 
 
 def _follow_parent() -> None:

@@ -71,10 +71,10 @@ def test_cifar_layout_and_going_on(source: Path, tmp_path: Path) -> None:
 
 
 def test_tasks_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corrupt, "_shared", tiles(12))
-    whole = corrupt._cifar_part("snow", 2, 6, 0)
+    images = tiles(12)
+    whole = corrupt._cifar_part(images, "snow", 2, 6, 0)
     monkeypatch.setattr(corrupt, "_BATCH", 5)
-    parts = [corrupt._cifar_part("snow", 2, 6, start) for start in (0, 5, 10)]
+    parts = [corrupt._cifar_part(images, "snow", 2, 6, start) for start in (0, 5, 10)]
     assert [len(part) for part in parts] == [5, 5, 2]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 

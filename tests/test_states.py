@@ -158,7 +158,7 @@ def test_a_folder_that_takes_no_file_names_the_file(tmp_path: Path, monkeypatch:
 
 def test_workers(tmp_path: Path) -> None:
     shared = "x" * 10**6
-    with _workers.pool(tmp_path / "w", 2, 7, begin, shared) as pool:
+    with _workers.pool(tmp_path / "w", 2, 7, shared, begin) as pool:
         found = [number for number, _ in pool.map(squared, range(7), ["works"] * 7, chunksize=2)]
         assert found == [number**2 for number in range(7)]
         assert [number for number, _ in pool.map(squared, [9], ["works"])] == [81]
@@ -177,7 +177,7 @@ def test_a_worker_that_dies_is_an_error_at_once(start: str, how: str, message: s
     started = time.monotonic()
     with (
         pytest.raises((_workers.WorkerDied, KeyError), match=message),
-        _workers.pool(tmp_path / "w", 2, 9, begin, start) as pool,
+        _workers.pool(tmp_path / "w", 2, 9, start, begin) as pool,
     ):
         list(pool.map(squared, range(9), ["works"] * 4 + [how] * 5))
     assert time.monotonic() - started < 60

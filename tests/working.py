@@ -15,7 +15,7 @@ def begin(shared: str) -> None:
         raise KeyError("no such thing")
 
 
-def squared(number: int, how: str) -> Any:
+def squared(shared: str, number: int, how: str) -> Any:
     """The task."""
     if how == "dies":
         os._exit(3)

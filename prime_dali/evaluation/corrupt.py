@@ -246,8 +246,8 @@ def _write_labels(settings: Settings, labels: NDArray[np.int64]) -> None:
             np.save(temporary, np.tile(labels.astype(np.uint8), len(settings.severities)))
 
 
-def _cifar_part(name: str, severity: int, seed: int, start: int) -> NDArray[np.uint8]:
-    images = _shared[start : start + _BATCH]
+def _cifar_part(images: NDArray[np.uint8], name: str, severity: int, seed: int, start: int) -> NDArray[np.uint8]:
+    images = images[start : start + _BATCH]
     return corruptions.cifar(images, name, severity, seed=seed, numbers=range(start, start + len(images)))
 
 
@@ -304,11 +304,11 @@ def _paths(settings: Settings, photos: Photographs, number: int) -> dict[tuple[s
     }
 
 
-def _imagenet_photo(number: int) -> tuple[int, str]:
+def _imagenet_photo(shared: tuple[Settings, Photographs], number: int) -> tuple[int, str]:
     """Write the missing files of one photograph; return their number, and an error message or an empty string."""
     from PIL import Image
 
-    settings, photos = _shared
+    settings, photos = shared
     wanted = _paths(settings, photos, number)
     missing = {key: path for key, path in wanted.items() if not (settings.destination / path).exists()}
     if not missing:
@@ -360,21 +360,15 @@ def _tell_joined(settings: Settings, joined: Sequence[Shard], images: int) -> No
     print(f"joined {plural(len(joined), 'shard')}: {made}")
 
 
-_shared: Any = None  # in a worker: all images, or the settings and the photographs
-
-
-def _begin(shared: Any) -> None:
+def _begin(_: Any) -> None:
     import cv2
 
-    global _shared
-    _shared = shared
     cv2.setNumThreads(1)
 
 
 def _pool(settings: Settings, tasks: int, shared: Any) -> AbstractContextManager[_workers.Pool]:
-    return _workers.pool(
-        destinations.unfinished(settings.destination, settings.shard), settings.workers, tasks, _begin, shared
-    )
+    folder = destinations.unfinished(settings.destination, settings.shard)
+    return _workers.pool(folder, settings.workers, tasks, shared, _begin)
 
 
 def _bar(settings: Settings, images: int) -> destinations.Bar:

@@ -78,9 +78,7 @@ def pictures(settings: Settings) -> None:
         workers = max(1, min(settings.workers or 1, len(tasks)))
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
-            _workers.pool(
-                destinations.unfinished(folder, shard), workers, len(tasks), _begin, (settings, threads)
-            ) as pool,
+            _workers.pool(destinations.unfinished(folder, shard), workers, len(tasks), (settings, threads)) as pool,
             destinations.Bar(len(own) * settings.copies, "augment", there, **_facts(settings, len(all_photos))) as bar,
             (folder / provenance.named(shard)).open("a", **TEXT) as files,
         ):
@@ -128,14 +126,6 @@ def _missing(settings: Settings, photo: Path, done: set[str]) -> list[int]:
     return [c for c in range(settings.copies) if str(target(photo, c, settings.format)) not in done]
 
 
-_shared: Any = None  # in a worker: the settings, and threads of its own
-
-
-def _begin(shared: Any) -> None:
-    global _shared
-    _shared = shared
-
-
 def _checked(settings: Settings, photo: Path) -> NDArray[np.uint8]:
     """An image before it is augmented; PhotoError if it cannot be used, or its copies cannot have their names."""
     path = settings.source / photo
@@ -143,9 +133,9 @@ def _checked(settings: Settings, photo: Path) -> NDArray[np.uint8]:
     return read(path, settings.size)
 
 
-def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]] | str:
-    """Write these copies of an image; return their records, or an error message."""
-    settings: Settings = _shared[0]
+def _picture(shared: tuple[Settings, int], number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]] | str:
+    """Write these copies of an image, with so many threads; return their records, or an error message."""
+    settings, threads = shared
     path = settings.source / photo
     try:
         stamp = provenance.stamped(path)
@@ -157,7 +147,7 @@ def _picture(number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]
     lines = []
     for copy in copies:
         pixels, plan = _batches.augment(
-            image[None], np.array([number]), copy, settings.config, settings.seed, settings.device, _shared[1]
+            image[None], np.array([number]), copy, settings.config, settings.seed, settings.device, threads
         )
         name = target(photo, copy, settings.format)
         with destinations.finishing(settings.destination, name, settings.shard) as temporary:
