@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,11 @@ Command = Callable[..., str]
 class InProcess:
     """In the place of worker processes, which test_workers and other files test, and which take a second each."""
 
+    def __init__(self, shared: Any) -> None:
+        self.shared = shared
+
     def map(self, function: Callable[..., Any], *columns: Any, chunksize: int = 1) -> Iterator[Any]:
-        yield from map(function, *columns)
+        yield from map(partial(function, self.shared), *columns)
 
 
 @pytest.fixture
@@ -46,9 +50,10 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> C
     """Runs a command; returns what it says, on stdout if it succeeds, else on stderr."""
 
     @contextlib.contextmanager
-    def pool(folder: Path, workers: int, tasks: int, begin: Callable[[Any], None], shared: Any) -> Iterator[InProcess]:
-        begin(shared)
-        yield InProcess()
+    def pool(folder: Path, workers: int, tasks: int, shared: Any, begin: Any = None) -> Iterator[InProcess]:
+        if begin is not None:
+            begin(shared)
+        yield InProcess(shared)
 
     def run(*words: object, status: int = 0) -> str:
         capsys.readouterr()
