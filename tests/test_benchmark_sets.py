@@ -24,6 +24,7 @@ from evaluating import (
 from PIL import Image
 
 from prime_dali.evaluation import benchmarks, evaluate, image_sets, names
+from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.image_sets import Decoding
 
 
@@ -130,9 +131,9 @@ def test_unknown_class_folders(tmp_path: Path) -> None:
     message = f"expected the network's 4 classes ({WNIDS[0]} to {WNIDS[3]}), got 1 other: n99999999"
     with pytest.raises(ValueError, match=re.escape(message)):
         benchmarks.imagenet_pictures(tmp_path, WNIDS)
-    assert benchmarks.imagenet_pictures(tmp_path, WNIDS, subset=True).labels.tolist() == [0]
+    assert benchmarks.imagenet_pictures(tmp_path, WNIDS, Reading(subset=True)).labels.tolist() == [0]
     with pytest.raises(ValueError, match="got 2 others"):  # a subset of nothing
-        benchmarks.imagenet_pictures(tmp_path, ("a", "b"), subset=True)
+        benchmarks.imagenet_pictures(tmp_path, ("a", "b"), Reading(subset=True))
     for part in ("train", "val"):
         (tmp_path / "whole" / part).mkdir(parents=True)
     with pytest.raises(ValueError, match=f"got 2 others: train, val; did you mean {tmp_path}/whole/val"):
@@ -145,7 +146,7 @@ def test_unknown_class_folders(tmp_path: Path) -> None:
     (tmp_path / "whole").rename(tmp_path / ".whole")
     (tmp_path / WNIDS[1]).mkdir()
     with pytest.raises(FileNotFoundError, match=f"{WNIDS[1]}: expected photographs .*, found none"):
-        benchmarks.imagenet_pictures(tmp_path, WNIDS, subset=True)
+        benchmarks.imagenet_pictures(tmp_path, WNIDS, Reading(subset=True))
 
 
 def test_the_center_of_a_photograph_is_what_is_seen(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_imagenet_c(imagenet_c: Path) -> None:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_images_of_imagenet_c_are_not_resized(imagenet_c: Path, workers: int) -> None:
     save_picture(imagenet_c / "fog" / "2" / WNIDS[3] / "big.png", 0, (256, 224))
-    part = benchmarks.imagenet_corrupted(imagenet_c, WNIDS, decoding=Decoding(workers=workers)).read("fog", 2)
+    part = benchmarks.imagenet_corrupted(imagenet_c, WNIDS, Reading(decoding=Decoding(workers=workers))).read("fog", 2)
     message = rf"^{imagenet_c}/fog/2/{WNIDS[3]}/big\.png: expected 224 x 224 pixels, as this benchmark is not resized, got 256 x 224$"
     with pytest.raises(ValueError, match=message):
         list(part.batches(8, CPU))
@@ -212,7 +213,7 @@ def test_dali_reads_the_same(tmp_path: Path) -> None:
     for resize, differs in ((None, 0), (256, 2)):
         read = {}
         for loader in image_sets.LOADERS:
-            part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=resize, decoding=Decoding(loader, 1))
+            part = benchmarks.imagenet_pictures(tmp_path, WNIDS, Reading(decoding=Decoding(loader, 1)), resize=resize)
             batches = list(part.batches(2, CPU))
             assert [len(images) for images, _ in batches] == [2, 2, 1]
             assert torch.cat([labels for _, labels in batches]).tolist() == [0, 0, 0, 1, 1]
@@ -223,14 +224,14 @@ def test_dali_reads_the_same(tmp_path: Path) -> None:
     noise.save(tmp_path / WNIDS[0] / "turned.jpg", exif=exif, quality=95)
     seen = []
     for loader in image_sets.LOADERS:
-        part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=None, decoding=Decoding(loader)).subset(
+        part = benchmarks.imagenet_pictures(tmp_path, WNIDS, Reading(decoding=Decoding(loader)), resize=None).subset(
             np.array([3])
         )
         seen += [images.int() for images, _ in part.batches(1, CPU)]
     assert (seen[0] - seen[1]).abs().max() <= 3
     assert (seen[0].float().mean((0, 1)) - torch.tensor(np.asarray(noise).mean(2)).rot90(-1)).abs().mean() < 6
     save_picture(tmp_path / WNIDS[0] / "big.png", 0, (225, 224))
-    part = benchmarks.imagenet_pictures(tmp_path, WNIDS, resize=None, decoding=Decoding("dali", 1))
+    part = benchmarks.imagenet_pictures(tmp_path, WNIDS, Reading(decoding=Decoding("dali", 1)), resize=None)
     with pytest.raises(ValueError, match=r"big\.png: expected 224 x 224 pixels"):
         list(part.batches(2, CPU))
 

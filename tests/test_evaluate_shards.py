@@ -96,10 +96,10 @@ def test_label_where_there_are_no_shards(
     assert cli.main([*arguments[:3], str(tmp_path / "none"), "--label", "wnid"]) == 1
     assert f"{tmp_path / 'none'}: no such folder" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"label: expected none for the class folders in .*sketch, .*, got 'wnid'"):
-        benchmarks.imagenet_pictures(tmp_path / "sketch", WNIDS, label="wnid")
+        benchmarks.imagenet_pictures(tmp_path / "sketch", WNIDS, benchmarks.Reading(label="wnid"))
     (tmp_path / "c" / "fog" / "1" / WNIDS[0]).mkdir(parents=True)
     with pytest.raises(ValueError, match=r"label: expected none for the class folders in .*fog/1"):
-        benchmarks.imagenet_corrupted(tmp_path / "c", WNIDS, label="wnid")
+        benchmarks.imagenet_corrupted(tmp_path / "c", WNIDS, benchmarks.Reading(label="wnid"))
 
     torch.save(networks.checkpoint(classifier()), tmp_path / "cifar.pt")
     evaluating = ["evaluate", str(tmp_path / "cifar.pt"), "--device", "cpu", "--label", "wnid"]

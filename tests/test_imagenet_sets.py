@@ -12,6 +12,7 @@ from evaluating import CPU, STATISTICS, WNIDS, Gray, classifier, save_picture
 
 from prime_dali import cli
 from prime_dali.evaluation import benchmarks, evaluate, imagenet_sets, names, report_tables
+from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.imagenet_sets import Classes
 from prime_dali.models import networks
 
@@ -81,7 +82,7 @@ def test_imagenet_v2_of_a_network_of_fewer_classes(tmp_path: Path, monkeypatch: 
     for wnid in THOUSAND:
         (tmp_path / "val" / wnid).mkdir(parents=True)
     classes = Classes(tenth, tmp_path / "val")
-    assert imagenet_sets.pictures("imagenet-v2", tmp_path / "v2", classes, subset=True).labels.tolist() == [2, 3]
+    assert imagenet_sets.pictures("imagenet-v2", tmp_path / "v2", classes, Reading(True)).labels.tolist() == [2, 3]
     with pytest.raises(ValueError, match="got 1 other: 5"):
         imagenet_sets.pictures("imagenet-v2", tmp_path / "v2", classes)
     with pytest.raises(

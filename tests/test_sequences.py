@@ -15,6 +15,7 @@ from evaluating import CPU, STATISTICS, WNIDS, Gray, classifier, gray
 
 from prime_dali import cli
 from prime_dali.evaluation import adaptation, evaluate, image_sets, report, report_tables, sequences, stability
+from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.names import CIFAR_PERTURBATIONS, PERTURBATIONS
 from prime_dali.models import networks
 
@@ -141,7 +142,7 @@ def test_imagenet_p(tmp_path: Path) -> None:
     for name in ("tilt", "gaussian_noise", "gaussian_noise_2"):
         for wnid, answers in zip(WNIDS, SEEN, strict=False):
             save_video(tmp_path / name / wnid / "a.mp4", answers)
-    what = sequences.imagenet_perturbed(tmp_path, WNIDS, decoding=image_sets.Decoding(workers=1))
+    what = sequences.imagenet_perturbed(tmp_path, WNIDS, Reading(decoding=image_sets.Decoding(workers=1)))
     assert what.parts() == ["gaussian_noise", "tilt", "gaussian_noise_2"]
     assert what.lacking[:2] == ("shot_noise", "motion_blur")
     assert f"2 of 4 classes ({WNIDS[2]}, {WNIDS[3]}) in {tmp_path}/tilt" in what.lacking

@@ -21,6 +21,7 @@ from test_train_folders import ALONE, losses, start
 
 from prime_dali.data.cifar import read_cifar
 from prime_dali.evaluation import benchmarks
+from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.image_sets import Decoding
 from prime_dali.training import train
 from prime_dali.training.config import TrainConfig, differences
@@ -144,7 +145,7 @@ def test_clean_sets_in_shards(loader: str, sets: Path, tmp_path: Path) -> None:
     """The images of the class folders, with the network's numbers of the classes."""
     classes, decoding = ("b", "a", "c", "d"), Decoding(loader)
     one, other = (
-        benchmarks.imagenet_pictures(place, classes, size=32, resize=36, decoding=decoding)
+        benchmarks.imagenet_pictures(place, classes, Reading(decoding=decoding), size=32, resize=36)
         for place in (sets / "folder" / "val", sets / "parquet" / "data" / "validation-*.parquet")
     )
     assert one.lacking == other.lacking == ("1 of 4 classes (d)",)
@@ -154,7 +155,7 @@ def test_clean_sets_in_shards(loader: str, sets: Path, tmp_path: Path) -> None:
         assert torch.equal(images, images2)
         assert torch.equal(labels, labels2)
     shards = sets / "webdataset" / "photos-val-*.tar"
-    some = benchmarks.imagenet_pictures(shards, ("c", "a"), size=32, resize=36, subset=True)
+    some = benchmarks.imagenet_pictures(shards, ("c", "a"), Reading(subset=True), size=32, resize=36)
     assert some.labels.tolist() == [1, 1, 1, 0, 0, 0]
     with pytest.raises(ValueError, match=r"expected the network's 2 classes \(c to a\), got 1 other: b"):
         benchmarks.imagenet_pictures(shards, ("c", "a"), size=32, resize=36)

@@ -29,6 +29,17 @@ C_BAR_CORRUPTIONS = 10
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How images in class folders or shards are read."""
+
+    subset: bool = False
+    """Skip classes that the network does not have, such as 900 of ImageNet's for a network of ImageNet-100."""
+    label: str | None = None
+    """Where shards have the label; None: the usual names."""
+    decoding: Decoding = Decoding()
+
+
+@dataclass(frozen=True)
 class Corrupted:
     """A benchmark of corruptions."""
 
@@ -156,12 +167,10 @@ def _cifar_labels(path: Path, blocks: int, num_classes: int) -> NDArray[np.int64
 def imagenet_pictures(
     folder: str | Path,
     classes: Sequence[str],
+    reading: Reading = Reading(),
     *,
     size: int = SIDE,
     resize: int | None = 256,
-    subset: bool = False,
-    label: str | None = None,
-    decoding: Decoding = Decoding(),
 ) -> Pictures:
     """Open images in class folders or shards: ImageNet, Stylized ImageNet, or one severity of ImageNet-C.
 
@@ -170,9 +179,8 @@ def imagenet_pictures(
             folder, or without images in the shards, are ``lacking``.
         classes: Class names of the network, in the order of its logits. Classes are mapped by name, not by position;
             labels of shards that do not name them are positions, or the names themselves where these are numbers.
-        size, resize, decoding: As for :class:`Pictures`.
-        subset: Skip classes that the network does not have, such as 900 of ImageNet's for a network of ImageNet-100.
-        label: Where shards have the label; None: the usual names.
+        reading: How they are read.
+        size, resize: As for :class:`Pictures`.
 
     Raises:
         FileNotFoundError: There is no folder, no class folder, or a class folder without images.
@@ -181,16 +189,16 @@ def imagenet_pictures(
     """
     folder = Path(folder)
     there: Iterable[str]
-    if label is not None or has_shards(folder):  # with label, class folders are an error
-        records = _from_shards(folder, classes, subset, label)
+    if reading.label is not None or has_shards(folder):  # with label, class folders are an error
+        records = _from_shards(folder, classes, reading)
         there = _with_images(records, classes)
     else:
-        there = numbers = class_positions(folder, classes, subset)
+        there = numbers = class_positions(folder, classes, reading.subset)
         pairs = [(str(file), number) for name, number in numbers.items() for file in find([folder / name])]
         files, labels = zip(*pairs, strict=True)
         records = Records(files, np.array(labels, np.int64), classes)
     absent = absent_classes(there, classes)
-    return Pictures(records, size, resize, decoding, lacking=(absent,) if absent else ())
+    return Pictures(records, size, resize, reading.decoding, lacking=(absent,) if absent else ())
 
 
 def in_shards(folder: Path) -> bool:
@@ -198,9 +206,9 @@ def in_shards(folder: Path) -> bool:
     return any(map(has_shards, (folder, *folder.glob("*/[1-5]"))))
 
 
-def _from_shards(folder: Path, classes: Sequence[str], subset: bool, label: str | None) -> Records:
+def _from_shards(folder: Path, classes: Sequence[str], reading: Reading) -> Records:
     """The images of shards, with the network's numbers of their classes."""
-    records = open_records(folder, label=label)
+    records = open_records(folder, label=reading.label)
     if not records.classes and all(name.isdecimal() for name in classes):  # ImageNetV2
         records = records.select(slice(None), records.labels, numbered(int(records.labels.max()) + 1))
     if not records.classes:
@@ -211,7 +219,7 @@ def _from_shards(folder: Path, classes: Sequence[str], subset: bool, label: str 
         return records
     if records.classes == tuple(classes):
         return records
-    place = positions(folder, _with_images(records, records.classes), classes, subset)
+    place = positions(folder, _with_images(records, records.classes), classes, reading.subset)
     numbers = np.array([place.get(name, -1) for name in records.classes], np.int64)[records.labels]
     keep = np.flatnonzero(numbers >= 0)
     return records.select(keep, numbers[keep], classes)
@@ -225,18 +233,16 @@ def _with_images(records: Records, classes: Sequence[str]) -> list[str]:
 def imagenet_corrupted(
     folder: str | Path,
     classes: Sequence[str],
+    reading: Reading = Reading(),
     *,
     c_bar: bool = False,
     size: int = SIDE,
-    subset: bool = False,
-    label: str | None = None,
-    decoding: Decoding = Decoding(),
 ) -> Corrupted:
     """Open ImageNet-C or ImageNet-C-bar: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, not resized or cropped.
 
     Args:
         folder: The folder of the benchmark. In place of class folders each severity may have shards.
-        classes, subset, label, decoding: As for :func:`imagenet_pictures`.
+        classes, reading: As for :func:`imagenet_pictures`.
         c_bar: The mean includes all corruptions that are present, in alphabetical order; there should be ten.
         size: Side of the images, :data:`SIDE`, or :data:`TINY_SIDE` for Tiny-ImageNet-C.
 
@@ -249,23 +255,15 @@ def imagenet_corrupted(
     prefix, kind = ("Tiny-", "") if size == TINY_SIDE else ("", "not ")
     why = f" for a network whose size is {kind}{TINY_SIDE}"
     made = manifest(folder, f"{prefix}ImageNet-C{'-bar' if c_bar else ''}", why)
-    reading = {"size": size, "subset": subset, "label": label, "decoding": decoding}
-    found = _in_severities(folder, classes, _known(folder, names, c_bar), made, reading)
+    found = _in_severities(folder, classes, _known(folder, names, c_bar), made, reading, size)
     return replace(found, lacking=_not_ten(names, c_bar) + found.lacking)
 
 
-def imagenet_3dcc(
-    folder: str | Path,
-    classes: Sequence[str],
-    *,
-    subset: bool = False,
-    label: str | None = None,
-    decoding: Decoding = Decoding(),
-) -> Corrupted:
+def imagenet_3dcc(folder: str | Path, classes: Sequence[str], reading: Reading = Reading()) -> Corrupted:
     """Open ImageNet-3DCC: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, not resized or cropped.
 
     Args:
-        folder, classes, subset, label, decoding: As for :func:`imagenet_corrupted`.
+        folder, classes, reading: As for :func:`imagenet_corrupted`.
 
     Raises:
         FileNotFoundError, ValueError: As for :func:`imagenet_corrupted`.
@@ -275,7 +273,6 @@ def imagenet_3dcc(
         if name not in CORRUPTIONS_3D:
             raise ValueError(_arguments.unknown(f"{folder}: corruption", name, CORRUPTIONS_3D))
     made = manifest(folder, "ImageNet-3DCC")
-    reading = {"subset": subset, "label": label, "decoding": decoding}
     return _in_severities(folder, classes, (CORRUPTIONS_3D, ()), made, reading)
 
 
@@ -284,10 +281,10 @@ def _in_severities(
     classes: Sequence[str],
     corruptions: tuple[tuple[str, ...], tuple[str, ...]],
     made: Mapping[str, Any] | None,
-    reading: Mapping[str, Any],
+    reading: Reading,
+    size: int = SIDE,
 ) -> Corrupted:
-    """A benchmark of corruptions in folders, from those that are counted and those that are not; ``reading``: keywords
-    of :func:`imagenet_pictures`."""
+    """A benchmark of corruptions in folders, from those that are counted and those that are not."""
     names, (counted, extra) = folders_in(folder), corruptions
     severities = {str(s): s for s in SEVERITIES}
     available: set[tuple[str, int]] = set()
@@ -298,11 +295,11 @@ def _in_severities(
                 raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
             available.add((name, severities[inside]))
             part = folder / name / inside
-            if absent := _absent(part, classes, reading["subset"], reading["label"]):
+            if absent := _absent(part, classes, reading):
                 incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
-        return imagenet_pictures(folder / corruption / str(severity), classes, resize=None, **reading)
+        return imagenet_pictures(folder / corruption / str(severity), classes, reading, size=size, resize=None)
 
     lacking: tuple[str, ...] = ()
     if incomplete:
@@ -312,11 +309,11 @@ def _in_severities(
     return Corrupted(folder, counted, extra, frozenset(available), read, made, lacking)
 
 
-def _absent(part: Path, classes: Sequence[str], subset: bool, label: str | None) -> str:
+def _absent(part: Path, classes: Sequence[str], reading: Reading) -> str:
     """Description of the network's classes that a severity lacks; the images of class folders are not listed."""
-    if label is not None or has_shards(part):
-        return absent_classes(_with_images(_from_shards(part, classes, subset, label), classes), classes)
-    return absent_classes(class_positions(part, classes, subset), classes)
+    if reading.label is not None or has_shards(part):
+        return absent_classes(_with_images(_from_shards(part, classes, reading), classes), classes)
+    return absent_classes(class_positions(part, classes, reading.subset), classes)
 
 
 def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, ...]:

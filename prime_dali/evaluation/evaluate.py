@@ -278,24 +278,21 @@ def _imagenet_sets(
 ) -> tuple[Sets, str | None]:
     classes = classifier.classes or benchmarks.imagenet_classes(classifier.num_classes, options.clean)
     decoding = image_sets.Decoding(options.loader, options.workers)
-    reading: dict[str, Any] = {"subset": options.subset, "decoding": decoding}
     labels = _labels(folders, options.label or None)
     sets: dict[str, report.Set] = {}
     for name, folder in folders.items():
-        label = labels.get(name)
+        reading = benchmarks.Reading(options.subset, labels.get(name), decoding)
         if name in (*C_SETS, *C_BAR_SETS):
             side = benchmarks.TINY_SIDE if classifier.size == benchmarks.TINY_SIDE else benchmarks.SIDE
-            sets[name] = benchmarks.imagenet_corrupted(
-                folder, classes, c_bar=name in C_BAR_SETS, size=side, label=label, **reading
-            )
+            sets[name] = benchmarks.imagenet_corrupted(folder, classes, reading, c_bar=name in C_BAR_SETS, size=side)
         elif name == "imagenet-3dcc":
-            sets[name] = benchmarks.imagenet_3dcc(folder, classes, label=label, **reading)
+            sets[name] = benchmarks.imagenet_3dcc(folder, classes, reading)
         elif name == "imagenet-p":
-            sets[name] = sequences.imagenet_perturbed(folder, classes, **reading)
+            sets[name] = sequences.imagenet_perturbed(folder, classes, reading)
         else:
             known = imagenet_sets.Classes(classes, options.clean)
             sets[name] = imagenet_sets.pictures(
-                name, folder, known, size=classifier.size, resize=classifier.resize, label=label, **reading
+                name, folder, known, reading, size=classifier.size, resize=classifier.resize
             )
     dataset = "ImageNet" if len(classes) == 1000 else None
     with contextlib.suppress(ImportError):  # without WordNet IDs, ImageNet-100 is any 100 classes

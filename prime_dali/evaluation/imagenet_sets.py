@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from . import benchmarks
+from .benchmarks import SIDE, Reading
 from .image_sets import Pictures
 
 OF_200_CLASSES = ("imagenet-r", "imagenet-a")
@@ -45,7 +45,15 @@ class Classes:
         return [number[name] for name in self.names]
 
 
-def pictures(name: str, folder: Path, classes: Classes, **reading: Any) -> Pictures:
+def pictures(
+    name: str,
+    folder: Path,
+    classes: Classes,
+    reading: Reading = Reading(),
+    *,
+    size: int = SIDE,
+    resize: int | None = 256,
+) -> Pictures:
     """Open a set of single pictures.
 
     Args:
@@ -54,17 +62,16 @@ def pictures(name: str, folder: Path, classes: Classes, **reading: Any) -> Pictu
             ``"imagenet-v2"``, ``"imagenet-v2-threshold"`` or ``"imagenet-v2-top"``: ``<0..999>/*``, by number of the
             class, not by position of the folder: as text, 10 comes before 2. Any other, such as ``"clean"``,
             ``"stylized"`` or ``"imagenet-sketch"``: ``<wnid>/*``.
-        folder, reading: As for :func:`.benchmarks.imagenet_pictures`. Any set may be shards; labels of those of
-            ImageNetV2 that do not name the classes are the numbers 0 to 999.
+        folder, reading, size, resize: As for :func:`.benchmarks.imagenet_pictures`. Any set may be shards; labels of
+            those of ImageNetV2 that do not name the classes are the numbers 0 to 999.
         classes: Classes of the network.
 
     Raises:
         FileNotFoundError, ValueError: As for ``imagenet_pictures``, and as for :meth:`Classes.numbers`; or shards do
             not name the 200 classes.
     """
-    if name in NUMBERED:
-        return benchmarks.imagenet_pictures(folder, classes.numbers(), **reading)
-    found = benchmarks.imagenet_pictures(folder, classes.names, **reading)
+    names = classes.numbers() if name in NUMBERED else classes.names
+    found = benchmarks.imagenet_pictures(folder, names, reading, size=size, resize=resize)
     if name not in OF_200_CLASSES:
         return found
     if not found.records.classes:

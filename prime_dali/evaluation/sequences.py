@@ -17,9 +17,9 @@ from .._states import read_array
 from ..data import cifar
 from ..data.folders import shown
 from ..data.pictures import PhotoError
-from .benchmarks import SIDE
+from .benchmarks import SIDE, Reading
 from .classes import absent_classes, class_positions, folders_in
-from .image_sets import Decoding, readable
+from .image_sets import readable
 from .names import CIFAR_PERTURBATIONS, EXTRA_PERTURBATIONS, PERTURBATIONS
 
 ALEXNET_FLIP_RATES = dict(zip(PERTURBATIONS, (
@@ -184,16 +184,13 @@ def cifar_perturbed(folder: str | Path) -> Perturbed:
     )  # fmt: skip
 
 
-def imagenet_perturbed(
-    folder: str | Path, classes: Sequence[str], *, subset: bool = False, decoding: Decoding = Decoding()
-) -> Perturbed:
+def imagenet_perturbed(folder: str | Path, classes: Sequence[str], reading: Reading = Reading()) -> Perturbed:
     """Open ImageNet-P: ``<perturbation>/<wnid>/*.mp4``, frames of 224 x 224 pixels, not resized or cropped.
 
     Args:
         folder: The folder of the benchmark.
-        classes, subset: As for :func:`.benchmarks.imagenet_pictures`. The folders are checked; the score needs no
-            labels.
-        decoding: Its ``workers`` decode the videos, with OpenCV.
+        classes, reading: As for :func:`.benchmarks.imagenet_pictures`. The folders are checked; the score needs no
+            labels. Its decoding's ``workers`` decode the videos, with OpenCV.
 
     Raises:
         FileNotFoundError: There is no folder, no perturbation, or a class folder without videos.
@@ -206,7 +203,7 @@ def imagenet_perturbed(
     files: dict[str, list[str]] = {}
     lacking = [name for name in PERTURBATIONS if name not in names]
     for name in names:
-        there = class_positions(folder / name, classes, subset)
+        there = class_positions(folder / name, classes, reading.subset)
         files[name] = [str(file) for wnid in there for file in _mp4(folder / name / wnid)]
         if absent := absent_classes(there, classes):
             lacking.append(f"{absent} in {folder / name}")
@@ -216,7 +213,7 @@ def imagenet_perturbed(
         frames = len(read_video(first))
         if frames < 2:
             raise ValueError(f"{shown(first)}: expected two frames or more, got {frames}")
-        return _Videos(files[perturbation], frames, decoding.workers)
+        return _Videos(files[perturbation], frames, reading.decoding.workers)
 
     return Perturbed(
         folder, PERTURBATIONS, extra, frozenset(names), read, ALEXNET_FLIP_RATES, tuple(lacking), ALEXNET_TOP5_DISTANCES
