@@ -23,7 +23,7 @@ from ..data.partition import Shard
 from ..data.pictures import PhotoError, decoded
 from . import corruptions
 from .names import SEVERITIES
-from .photographs import Photographs, open_photographs, prepared
+from .photographs import Photographs, jpeg_name, open_photographs, prepared
 
 BENCHMARKS = {
     ("cifar10", "c"): "CIFAR-10-C", ("cifar10", "c-bar"): "CIFAR-10-C-bar",
@@ -296,7 +296,7 @@ def _read_photographs(settings: Settings) -> tuple[Photographs, dict[str, Any]]:
 
 def _paths(settings: Settings, photos: Photographs, number: int) -> dict[tuple[str, int], Path]:
     """The files to make from a photograph, by corruption and severity."""
-    target = photos.target(number)
+    target = jpeg_name(photos.names[number])
     return {
         (corruption, severity): Path(corruption, str(severity), target)
         for corruption in settings.names

@@ -36,13 +36,9 @@ class Photographs:
     def __len__(self) -> int:
         return len(self.names)
 
-    def target(self, number: int) -> Path:
-        """``CLASS/PHOTO`` of the JPEG files made from a photograph."""
-        return jpeg_name(self.names[number])
-
 
 def jpeg_name(name: Path) -> Path:
-    """The name of the files that are made from a photograph of this name."""
+    """``CLASS/PHOTO`` of the files that are made from a photograph of this name."""
     return name if name.suffix.lower() in (".jpg", ".jpeg") else name.with_name(f"{name.name}.JPEG")
 
 

@@ -161,15 +161,10 @@ def analysis(name: str) -> grids.Analysis:
             runs.append(Run(run, settings, tuple(known)))
         return runs
 
-    def notes(rows: Sequence[Row]) -> list[str]:
-        return [question.summary]
-
-    def tables(rows: Sequence[Row]) -> list[str]:
-        return differences(rows, question.base)
-
     return grids.Analysis(
-        name, own={}, base={"jsd": False}, build=build, draw=question.draw, notes=notes, tables=tables, seeds=SEEDS
-    )
+        name, own={}, base={"jsd": False}, build=build, draw=question.draw, seeds=SEEDS,
+        notes=lambda rows: [question.summary], tables=lambda rows: differences(rows, question.base),
+    )  # fmt: skip
 
 
 def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -> list[str]:

@@ -89,12 +89,18 @@ def run(options: argparse.Namespace) -> None:
 
     clean = [torch.tensor(images.read(number)).permute(2, 0, 1).to(network.device) for number in numbers]
     originals = network.batched(torch.stack(clean), options.batch)
-    vectors = {}
+    normalization = network.classifier.mean, network.classifier.std
+    vectors = {}  # by method, of each image [samples, width]
     for name in over(names, "embedding", "method"):
         if name == CORRUPTED:
-            vectors[name] = _corrupted(network, corrupted, numbers, options)
+            pairs = samples.pairs(corrupted, numbers, options.workers)
+            vectors[name] = [network.batched(changed, options.batch) for _, changed in pairs]
         else:
-            vectors[name] = _augmented(network, name, images.kind, clean, numbers, options)
+            draw = samples.augmentation(name, images.kind, options.seed, *normalization)
+            vectors[name] = [
+                network.augmented(draw, image, number, options.samples, options.batch)
+                for image, number in zip(clean, numbers, strict=True)
+            ]
     content = {name: _projected(originals, groups) for name, groups in vectors.items()}
     results = {
         "format": "prime-dali-embedding", "version": 1, **features.environment(network.device),
@@ -152,30 +158,6 @@ def _images(options: argparse.Namespace) -> tuple[samples.Images, list[int]]:
     rng = np.random.default_rng(options.seed)
     chosen = sorted(rng.choice(sorted(classes), _CLASSES, replace=False).tolist())
     return images, [int(rng.choice(classes[name])) for name in chosen]
-
-
-def _augmented(
-    network: features.Features,
-    name: str,
-    kind: str,
-    clean: Sequence[torch.Tensor],
-    numbers: Sequence[int],
-    options: argparse.Namespace,
-) -> list[torch.Tensor]:
-    """Features ``[samples, width]`` of each image."""
-    draw = samples.augmentation(name, kind, options.seed, network.classifier.mean, network.classifier.std)
-    return [
-        network.augmented(draw, image, number, options.samples, options.batch)
-        for image, number in zip(clean, numbers, strict=True)
-    ]
-
-
-def _corrupted(
-    network: features.Features, corrupted: samples.Corruptions, numbers: Sequence[int], options: argparse.Namespace
-) -> list[torch.Tensor]:
-    """Features ``[corruptions * severities, width]`` of each image."""
-    pairs = samples.pairs(corrupted, numbers, options.workers)
-    return [network.batched(changed, options.batch) for _, changed in pairs]
 
 
 def write(results: Mapping[str, Any], folder: Path) -> list[Path]:

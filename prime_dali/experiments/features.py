@@ -80,17 +80,12 @@ class Features:
             raise ValueError(f"backbone: expected finite features, got others in the {self.layer}")
         return out.float()
 
-    def normalized(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 images ``[N, 3, H, W]``, normalized for the network, on the device."""
-        mean, std = (
-            torch.tensor(values, device=self.device)[:, None, None]
-            for values in (self.classifier.mean, self.classifier.std)
-        )
-        return (images.to(self.device).float() / 255 - mean) / std
-
     def batched(self, images: torch.Tensor, batch: int) -> torch.Tensor:
-        """Features of uint8 images ``[N, 3, H, W]``, at most ``batch`` per forward pass."""
-        return torch.cat([self(self.normalized(part)) for part in images.split(batch)])
+        """Features of uint8 images ``[N, 3, H, W]``, normalized for the network, at most ``batch`` per forward pass."""
+        statistics = self.classifier.mean, self.classifier.std
+        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in statistics)
+        parts = (part.to(self.device).float() / 255 for part in images.split(batch))
+        return torch.cat([self((part - mean) / std) for part in parts])
 
     def augmented(self, draw: Draw, image: torch.Tensor, number: int, count: int, batch: int) -> torch.Tensor:
         """Features ``[count, width]`` of the first ``count`` samples of an image, the arguments of ``draw``."""
