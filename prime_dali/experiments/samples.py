@@ -180,8 +180,10 @@ class Corruptions:
         elif folder is not None:
             stored = folder
             lacking = [f"{name}/{s}" for name in ordered for s in levels if not (folder / name / str(s)).is_dir()]
-        elif "frost" in ordered:
-            corruptions.algorithms()["c"].ice(0, 1)  # report missing textures now, not in a worker
+        else:
+            algorithms = corruptions.algorithms()  # what is missing is reported now, not in a worker; and textures
+            if "frost" in ordered:
+                algorithms["c"].ice(0, 1)
         if folder is not None and lacking:
             raise ValueError(f"{folder}: expected all corruptions and severities, missing: {', '.join(lacking[:5])}")
         return cls(images, ordered, levels, seed, stored)
