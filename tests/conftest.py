@@ -13,8 +13,9 @@ from typing import Any
 # Here and in the processes that tests start: images and networks are too small for more threads, which would only wait
 # for each other where two processes test at a time. Before torch is imported, which reads it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Until all tests are collected: the garbage collector would walk through what they import, and again and again later.
-gc.disable()
+# Until all tests are collected, no garbage is: the collector would walk through what they import, and again and again later.
+THRESHOLDS = gc.get_threshold()
+gc.set_threshold(*THRESHOLDS[:2], 10**6)
 
 import emulated_cuda
 import numpy as np
@@ -32,7 +33,7 @@ FUZZ_SECONDS = float(os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0"))
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.enable()
+    gc.set_threshold(*THRESHOLDS)
 
 
 @pytest.fixture(params=DEVICES)
