@@ -13,7 +13,8 @@ from typing import Any
 # Here and in the processes that tests start: images and networks are too small for more threads, which would only wait
 # for each other where two processes test at a time. Before torch is imported, which reads it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Until all tests are collected, no garbage is: the collector would walk through what they import, and again and again later.
+# Until all tests are collected the garbage collector leaves old objects alone: it would walk through all that they import,
+# again and again. Later it leaves those alone.
 THRESHOLDS = gc.get_threshold()
 gc.set_threshold(*THRESHOLDS[:2], 10**6)
 
