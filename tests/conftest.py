@@ -13,8 +13,8 @@ from typing import Any
 # Here and in the processes that tests start: images and networks are too small for more threads, which would only wait
 # for each other where two processes test at a time. Before torch is imported, which reads it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Until all tests are collected the garbage collector leaves old objects alone: it would walk through all that they import,
-# again and again. Later it leaves those alone.
+# Until all tests are collected the garbage collector leaves old objects alone: it would walk again and again through all
+# that is imported, of which nothing is garbage.
 THRESHOLDS = gc.get_threshold()
 gc.set_threshold(*THRESHOLDS[:2], 10**6)
 
@@ -33,7 +33,6 @@ FUZZ_SECONDS = float(os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0"))
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()
     gc.set_threshold(*THRESHOLDS)
 
 
