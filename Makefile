@@ -30,7 +30,7 @@ SECONDS ?= 60
 BATCH ?= 256
 TESTS ?= $(addprefix tests/test_,channels.py waves.py scores.py arrays.py primitives.py torch.py pixels.py cifar.py \
 	bad_input.py core_checks.py draws.py random.py states.py sampling.py train_settings.py)
-NOT_COVERED := one_primitive each_slot every_order whole_images largest_and_smallest
+NOT_COVERED := one_primitive each_slot every_order whole_images largest_and_smallest dali_on_the_cpu the_dali_operator
 # On a GPU tests measure memory and times, and would see each other's.
 WORKERS ?= $(if $(CUDA_MAJOR),0,2)
 # Tests start many processes: what the first one has compiled to bytecode the others are to find. Importing PyTorch and
@@ -65,7 +65,8 @@ format: $(VENV)/installed
 # package, for one instruction set: another has the same lines. No workers of pytest-xdist, which end without writing what
 # gcc counted, but a process for four files: the first two have the CUDA sources compiled for the CPU, once. Tests of
 # torch.compile are left out: they take long under a tracer, which does not see compiled code. So are those that compare
-# most pixels with the reference: the others run the same lines of the core.
+# most pixels with the reference: the others run the same lines of the core. So are those of the DALI operator, which is
+# not instrumented and would be compiled anew. Warnings of the compiler are errors here.
 coverage: $(INSTRUMENTED)/built
 	find build/coverage -name '*.gcda' -delete
 	$(BIN)/coverage erase
@@ -76,7 +77,7 @@ coverage: $(INSTRUMENTED)/built
 	$(BIN)/gcovr --txt --merge-lines --filter csrc/ build/coverage
 
 $(INSTRUMENTED)/built: $(VENV)/installed $(shell find prime_dali -name '*.py')
-	CXX="$(CXX) --coverage -fprofile-update=atomic" PRIME_DALI_CUDA=0 PRIME_DALI_MARCH=native $(BIN)/python \
+	CXX="$(CXX) --coverage -fprofile-update=atomic -Werror" PRIME_DALI_CUDA=0 PRIME_DALI_MARCH=native $(BIN)/python \
 		setup.py --quiet build --build-base build/coverage --build-lib $(INSTRUMENTED)
 	touch $@
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -12,6 +13,10 @@ from typing import Any
 # Here and in the processes that tests start: images and networks are too small for more threads, which would only wait
 # for each other where two processes test at a time. Before torch is imported, which reads it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Until all tests are collected the garbage collector leaves old objects alone: it would walk again and again through all
+# that is imported, of which nothing is garbage.
+THRESHOLDS = gc.get_threshold()
+gc.set_threshold(*THRESHOLDS[:2], 10**6)
 
 import emulated_cuda
 import numpy as np
@@ -25,6 +30,10 @@ DALI_GPU = pytest.param("gpu", marks=pytest.mark.skipif(
 DEVICES = ["cpu", CUDA]
 # How long a test continues beyond its share of the suite (make fuzz).
 FUZZ_SECONDS = float(os.environ.get("PRIME_DALI_FUZZ_SECONDS", "0"))
+
+
+def pytest_collection_finish() -> None:
+    gc.set_threshold(*THRESHOLDS)
 
 
 @pytest.fixture(params=DEVICES)

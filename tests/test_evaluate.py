@@ -262,7 +262,7 @@ def test_evaluate_on_imagenet(
     (["--cifar-c", "{c}", "--bn-adapt", "full"], "n: expected at most the 8 images of gaussian_noise 1, got 400"),
     (["--cifar-c", "{c}", "--batch", "0"], "batch: expected 1 to"),
     (["--clean", "{c}"], "expected CIFAR-10, as cifar-"),
-    (["--clean", "{c}", "--workers", "1"], "--workers: expected with a network of larger images, got it with a network of 32 x 32 images, where nothing reads it"),
+    (["--clean", "{c}", "--loader", "pillow"], "--loader: expected with a network of larger images, got it with a network of 32 x 32 images, where nothing reads it"),
 ])  # fmt: skip
 def test_bad_input(
     arguments: list[str], message: str, checkpoint: Path, cifar: Path, capsys: pytest.CaptureFixture

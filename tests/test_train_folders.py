@@ -196,7 +196,7 @@ def test_bad_folders(data: Path, tmp_path: Path, photo: np.ndarray) -> None:
         "^data: .*: expected the 10 class folders of CIFAR-10, got 3; --recipe imagenet --weights= takes any classes"
     )
     with pytest.raises(ValueError, match=message):
-        start(data, tmp_path / "out", "--recipe", "cifar10")
+        Trainer(train.read(["--data", str(data), "--out", str(tmp_path / "out"), "--device=cpu"]), ALONE)
     assert not (tmp_path / "out").exists()
 
 

@@ -112,7 +112,6 @@ def test_settings_come_from_recipe_file_and_command_line(tmp_path: Path) -> None
     (["--severity", "3"], "--severity: expected with --method augmix, got it with --method prime"),
     (["--beta2", "0.9"], "--beta2: expected with --optimizer adamw, got it with --optimizer sgd"),
     (["--no-jsd", "--jsd-weight", "1"], "--jsd-weight: expected with --jsd, got it with --no-jsd"),
-    (["--workers", "2"], "--workers: expected with a recipe of image files, got it with --recipe cifar10"),
     (["--mix-order", "after"], "--mix-order: expected with --mixup or --cutmix, got it with neither"),
     (["--mixing", "none", "--width", "2"], "--width: expected with --mixing paper or official, got it with --mixing none"),
     (["--primitives", "color", "--spatial-distribution", "mixing"], "expected with --primitives spatial, got it with"),

@@ -168,7 +168,7 @@ def test_what_a_plan_says_of_its_waves() -> None:
 
 
 @pytest.mark.parametrize("mode", ["native", "cupy"])
-def test_dali(mode: str, plugin: Path) -> None:
+def test_the_dali_operator(mode: str, plugin: Path) -> None:
     """Both kinds of modes, three views, waves alone: the array interface's images."""
     import dali_runs
 

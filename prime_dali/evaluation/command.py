@@ -78,7 +78,7 @@ def unread(sets: Collection[str], adapts: bool, small: bool) -> dict[str, str]:
         (any(name in C_SETS for name in sets), " or ".join(f"--{name}" for name in C_SETS),
          "other sets alone", "normalize reference"),
         (files, "sets of image files", "videos alone", "loader"),
-        (not small, "a network of larger images", "a network of 32 x 32 images", "subset loader workers"),
+        (not small, "a network of larger images", "a network of 32 x 32 images", "subset loader"),
     )  # fmt: skip
 
 

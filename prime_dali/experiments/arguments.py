@@ -89,17 +89,12 @@ def unread(name: str, options: argparse.Namespace) -> dict[str, str]:
         measured = any(method.startswith("official") for method in options.methods or COST)
         return _arguments.unread((measured, "--methods official", "other methods alone", "official"))
     if name not in ("similarity", "embedding"):
-        return _arguments.unread(
-            (options.task is None, "several runs", "--task", "jobs"),
-            (not options.collect, "runs to make", "--collect", "only task"),
-        )
+        return _arguments.unread((not options.collect, "runs to make", "--collect", "only task"))
     unaugmented = CLEAN if name == "similarity" else CORRUPTED
     augments, corrupts = {*options.methods} != {unaugmented}, name == "similarity" or CORRUPTED in options.methods
-    stored = name == "similarity" and options.cifar and options.corrupted
     return _arguments.unread(
         (augments, "methods that augment", f"--methods {unaugmented}", "samples"),
-        (corrupts, f"--methods {CORRUPTED}", "other methods alone", "corruptions severities workers"),
-        (not stored, "photographs, or without --corrupted", "arrays of CIFAR-C", "workers"),
+        (corrupts, f"--methods {CORRUPTED}", "other methods alone", "corruptions severities"),
     )
 
 

@@ -93,8 +93,6 @@ class Grid:
         out, config = self.out / run.name, self.config(run)
         words = [str(out / "last.pt"), "--out", str(out / "evaluation")]
         given = dict(self.evaluate)
-        if config.size == SIDE:
-            given.pop("workers", None)  # with CIFAR nothing is decoded; the grid's file may be for other data sets too
         if "clean" not in given:  # the test set beside the training set
             given["clean"] = config.data if config.is_cifar else str(Path(config.data) / "val")
         for name, value in given.items():

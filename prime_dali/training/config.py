@@ -173,7 +173,7 @@ class TrainConfig:
             (self.optimizer == "muon", "--optimizer muon", optimizer, "muon_sgd_lr_scale"),
             (self.optimizer == "adamw", "--optimizer adamw", optimizer, "beta2"),
             (self.mixes, "--mixup or --cutmix", "neither of them", "mix_order"),
-            (not self.is_cifar, "a recipe of image files", f"--recipe {self.recipe}", "resize crop_area workers"),
+            (not self.is_cifar, "a recipe of image files", f"--recipe {self.recipe}", "resize crop_area"),
             ("spatial" in self.primitives, "--primitives spatial", drawn, "spatial_distribution"),
             ("color" in self.primitives, "--primitives color", drawn, "color_cut_max"),
             (not prime or self.mixing != "none", "--mixing paper or official", f"--mixing {self.mixing}", "width"),
