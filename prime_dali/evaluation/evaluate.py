@@ -19,6 +19,7 @@ from torch import nn
 from .. import _devices, _progress
 from .._progress import plural
 from ..data import cifar, partition
+from ..data.statistics import CIFAR_STATISTICS
 from ..models import networks
 from . import (
     adaptation,
@@ -171,7 +172,7 @@ def main(options: argparse.Namespace) -> None:
         options.checkpoint, network=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std, raw=options.raw,
     )  # fmt: skip
-    clean = options.clean if classifier.size != cifar.SIDE else None
+    clean = None if _for_cifar(classifier) else options.clean
     names = class_names.named(classifier.classes, classifier.num_classes, options.classes, clean)
     classifier, unnamed = replace(classifier, classes=names), classifier
     sets, dataset = _sets(options, classifier)
@@ -229,10 +230,20 @@ def _about(
     })  # fmt: skip
 
 
+def _for_cifar(classifier: networks.Classifier) -> bool:
+    """Whether a network is for CIFAR's images: as small, and not resized first, as photographs are."""
+    return classifier.size == cifar.SIDE and classifier.resize is None
+
+
 def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple[Sets, str | None]:
     """What the options name, and the data set that the classifier is for, as the paper's tables call it."""
     folders = options.folders
-    small = classifier.size == cifar.SIDE
+    small = _for_cifar(classifier)
+    if small and classifier.num_classes not in CIFAR_STATISTICS:
+        raise ValueError(
+            f"{classifier.source}: expected 10 or 100 classes of a network of {cifar.SIDE} x {cifar.SIDE} images, "
+            f"which are taken for CIFAR's, got {classifier.num_classes}"
+        )
     for name in folders:
         if name in (IMAGENET_SETS if small else CIFAR_SETS):
             wanted = "of ImageNet" if small else f"of {cifar.SIDE} x {cifar.SIDE} images (--size)"
