@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -287,6 +288,22 @@ def test_a_checkpoint_of_another_network(cifar: Path, tmp_path: Path, capsys: py
     ):
         assert cli.main([*start, *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_a_network_of_small_photographs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """32 x 32 pixels of resized photographs of any classes; unresized, they are CIFAR's."""
+    for name in ("cat", "dog"):
+        save_picture(tmp_path / "val" / name / "a.png", 20, (40, 50))
+    network = networks.create("shufflenet_v2_x0_5", 2)
+    classifier = networks.Classifier(network, "shufflenet_v2_x0_5", 2, classes=("cat", "dog"), size=32, resize=36)
+    start = ["evaluate", "--device", "cpu", "--clean", str(tmp_path / "val")]
+    torch.save(networks.checkpoint(classifier), last := tmp_path / "last.pt")
+    assert cli.main([*start, str(last)]) == 0
+    assert cli.main([*start, str(tmp_path)]) == 1
+    assert f"a folder, did you mean {last}?" in capsys.readouterr().err
+    torch.save(networks.checkpoint(replace(classifier, resize=None)), last)
+    assert cli.main([*start, str(last)]) == 1
+    assert "expected 10 or 100 classes of a network of 32 x 32 images" in capsys.readouterr().err
 
 
 def test_the_names_of_the_classes_of_a_state_dict(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_images
+from PIL import Image
 
 import prime_dali
 
@@ -111,3 +113,19 @@ def test_datasets_with_the_transform_of_v2() -> None:
 
     made = next(iter(torch.utils.data.DataLoader(data.with_transform(augmented), 5)))
     assert torch.equal(made["image"], prime_dali.PRIME("cifar", seed=5)(IMAGES, torch.arange(5), 0))
+
+
+def test_datasets_as_on_the_page_of_loops() -> None:
+    """The page's own lines: each image of a batch has a draw of its own."""
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
+    page = (Path(__file__).parents[1] / "docs/loops.md").read_text(encoding="utf-8")
+    block = next(code for code in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "with_transform" in code)
+    photo = Image.fromarray(IMAGES[0].permute(1, 2, 0).numpy())
+    columns = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    train = datasets.Dataset.from_dict({"image": 3 * [photo], "label": [0, 1, 2]}, columns)
+    names: dict[str, Any] = {"prime_dali": prime_dali, "v2": v2, "train": train}
+    exec(block.replace("224", "8"), names)
+    made = next(iter(torch.utils.data.DataLoader(names["train"], 3)))
+    assert made["labels"].tolist() == [0, 1, 2]
+    assert len(made["pixel_values"].flatten(1).unique(dim=0)) == 3

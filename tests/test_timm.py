@@ -39,7 +39,8 @@ def loader(data: Any, **options: Any) -> Any:
     """timm's training loader without any random change of its own, in a fixed order."""
     torch.manual_seed(0)
     unchanged = {"scale": (1, 1), "ratio": (1, 1), "hflip": 0, "color_jitter": None, "num_workers": 0}
-    return create_loader(data, SIZE, 2, is_training=True, device=torch.device("cpu"), **unchanged, **options)
+    options = {"input_size": SIZE, **unchanged, **options}
+    return create_loader(data, batch_size=2, is_training=True, device=torch.device("cpu"), **options)
 
 
 def batches(loader: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -77,6 +78,12 @@ def test_every_image_of_every_epoch_has_its_draw(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(integration, "rank_and_ranks", lambda: (1, 2))
     augmented.set_epoch(0)
     assert close(batches(augmented)[0][1], expected(clean[1], 2 * 2 + 1, step=2))
+
+
+def test_gray_images(folder: Path) -> None:
+    gray = loader(ImageDataset(folder, input_img_mode="L"), input_size=(1, SIZE, SIZE), mean=(0.5,), std=(0.25,))
+    images, _ = batches(augment_loader(gray, "cifar", seed=4))
+    assert images.shape == (3, 2, 1, SIZE, SIZE)
 
 
 def test_splits_are_clean_and_augmented_views(folder: Path) -> None:

@@ -19,8 +19,8 @@ def parser() -> _command.Parser:
     parser = _command.Parser(
         prog="prime-dali evaluate",
         description="Accuracy, corruption accuracy, mCE, calibration error and flip rates of a classifier. Networks of "
-        "32 x 32 images are evaluated on CIFAR, others on ImageNet. Several machines each evaluate a part of the sets "
-        "with --shard; --join makes the tables.",
+        "32 x 32 images that are not resized are evaluated on CIFAR, others on ImageNet or photographs. Several "
+        "machines each evaluate a part of the sets with --shard; --join makes the tables.",
     )
     add = parser.add_argument
     add("checkpoint", help="checkpoint of prime-dali train; any state dict (with --network and --num-classes), such as "

@@ -19,6 +19,7 @@ from torch import nn
 from .. import _devices, _progress
 from .._progress import plural
 from ..data import cifar, partition
+from ..data.statistics import CIFAR_STATISTICS
 from ..models import networks
 from . import (
     adaptation,
@@ -173,7 +174,7 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
         options.checkpoint, network=options.network, num_classes=options.num_classes, stem=options.stem,
         size=options.size, mean=options.mean, std=options.std, raw=options.raw,
     )  # fmt: skip
-    check_read(classifier.size == cifar.SIDE)
+    check_read(_for_cifar(classifier))
     classifier, source = _named(classifier, options)
     sets, dataset = _sets(options, classifier)
     rules = _rules(options, sets, dataset)
@@ -211,7 +212,7 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
 
 def _named(classifier: networks.Classifier, options: argparse.Namespace) -> tuple[networks.Classifier, Path | None]:
     """The classifier with names of its classes, and what has named them, if the checkpoint did not."""
-    clean = options.clean if classifier.size != cifar.SIDE else None
+    clean = None if _for_cifar(classifier) else options.clean
     names = class_names.named(classifier.classes, classifier.num_classes, options.classes, clean)
     source = None if names == classifier.classes else options.classes or options.clean
     return replace(classifier, classes=names), source
@@ -245,10 +246,20 @@ def _about(
     })  # fmt: skip
 
 
+def _for_cifar(classifier: networks.Classifier) -> bool:
+    """Whether a network is for CIFAR's images: as small, and not resized first, as photographs are."""
+    return classifier.size == cifar.SIDE and classifier.resize is None
+
+
 def _sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple[Sets, str | None]:
     """What the options name, and the data set that the classifier is for, as the paper's tables call it."""
     folders = options.folders
-    small = classifier.size == cifar.SIDE
+    small = _for_cifar(classifier)
+    if small and classifier.num_classes not in CIFAR_STATISTICS:
+        raise ValueError(
+            f"{classifier.source}: expected 10 or 100 classes of a network of {cifar.SIDE} x {cifar.SIDE} images, "
+            f"which are taken for CIFAR's, got {classifier.num_classes}"
+        )
     for name in folders:
         if name in (IMAGENET_SETS if small else CIFAR_SETS):
             wanted = "of ImageNet" if small else f"of {cifar.SIDE} x {cifar.SIDE} images (--size)"

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments
-from ..data.cifar import SIDE
 from ..evaluation.names import C_SETS, CIFAR_SETS, IMAGENET_SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
@@ -207,7 +206,7 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
         sets = ["clean", *(name for name in SETS if name in grid.evaluate)]
         try:  # now rather than after the training
             parser.check_args(words)
-            parser.refuse_unread(words, command.unread(sets, "bn-adapt" in grid.evaluate, config.size == SIDE))
+            parser.refuse_unread(words, command.unread(sets, "bn-adapt" in grid.evaluate, config.is_cifar))
         except ValueError as error:
             raise ValueError(f"evaluate: {error}") from None
     folders = {Path(grid.config(run).data) for run in chosen}

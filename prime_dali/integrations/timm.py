@@ -157,6 +157,7 @@ class AugmentedLoader:
                 self.config,
                 index,
                 size=images.shape[2:],
+                channels=images.shape[1],
                 seed=self.seed,
                 epoch=epoch,
                 view=0 if self.splits == 1 else (_arguments.CLEAN, *range(self.splits - 1)),

@@ -53,7 +53,8 @@ class Classifier:
     size: int = 224
     """Side length of the images in pixels."""
     resize: int | None = 256
-    """Shorter side in pixels to resize test images to before the center crop; None: neither resize nor crop."""
+    """Shorter side in pixels to resize test images to before the center crop; None: neither resize nor crop. A network
+    of 32 x 32 images without is one of CIFAR."""
     source: str = ""
     """Source of the weights."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -196,9 +197,10 @@ def _from_timm(source: str) -> Classifier:
         ) from error
     seen = timm("data").resolve_model_data_config(network)
     size = seen["input_size"][1]
+    resize = None if size == 32 else int(size / seen["crop_pct"])  # CIFAR's images are not resized
     return Classifier(
         network, source, network.num_classes, mean=_triple(seen["mean"]), std=_triple(seen["std"]), size=size,
-        resize=int(size / seen["crop_pct"]), source=source,
+        resize=resize, source=source,
     )  # fmt: skip
 
 
@@ -280,7 +282,8 @@ def _from_state_dict(
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path}: expected a checkpoint file, torchvision:NAME:WEIGHTS or timm:NAME; no such file"
+            f"{path}: expected a checkpoint file, torchvision:NAME:WEIGHTS or timm:NAME; "
+            + (f"a folder, did you mean {inside}?" if (inside := path / "last.pt").is_file() else "no such file")
         )
     found: Mapping[str, Any] = _FILE.read_torch(path)
     return found
