@@ -67,25 +67,20 @@ class Children(Heard):
 
     def _follow(self, name: str, gpu: str, command: Sequence[str]) -> tuple[bytes, int]:
         """Pass on what it says; the end of that, and its exit status."""
-        pipes: dict[str, Any] = {"stderr": subprocess.PIPE}
-        if name:
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        pipes: dict[str, Any] = {"stdout": pipe, "stderr": both} if name else {"stderr": pipe}
         environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}
         process = subprocess.Popen(command, env=environment, preexec_fn=_die_with_parent, **pipes)
         self._processes.add(process)
         if self._stopping:  # the signal came while the process began
             process.send_signal(signal.SIGTERM)
-        said, output = b"", process.stdout if name else process.stderr
+        said, output = b"", process.stdout or process.stderr
         assert output is not None
         try:
-            if name:
-                for line in output:
-                    say(f"{name}: {line.decode(errors='replace').rstrip()}")
-                    said = (said + line)[-2000:]
-            else:
-                while chunk := os.read(output.fileno(), 4096):
-                    sys.stderr.write(chunk.decode(errors="replace"))
-                    said = (said + chunk)[-2000:]
+            while part := output.readline() if name else os.read(output.fileno(), 4096):
+                text = part.decode(errors="replace")
+                say(f"{name}: {text.rstrip()}") if name else sys.stderr.write(text)
+                said = (said + part)[-2000:]
             return said, process.wait()
         finally:
             self._processes.discard(process)

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class Cost:
     """Of an epoch."""
     images: int = 0
     """Of a step."""
-    seconds: tuple[float, ...] = ()
+    seconds: list[float] = field(default_factory=list)
     """Of a step, in each round."""
     error: str = ""
 
@@ -166,25 +166,20 @@ def take_turns(
 
     If a method fails, its error is recorded, and the others continue. ``steps``: of a round; 0: an epoch.
     """
+    costs: dict[str, Cost] = {}
     ready: dict[str, Training] = {}
-    errors: dict[str, str] = {}
     for method, start in starts.items():
         tell(f"warming up {method} ...")
         try:
-            ready[method] = start()
+            ready[method] = training = start()
+            costs[method] = Cost(method, training.steps, training.images)
         except (RuntimeError, ImportError, ValueError, OSError) as error:
-            errors[method] = str(error).partition("\n")[0]
-    seconds: dict[str, list[float]] = {method: [] for method in ready}
+            costs[method] = Cost(method, error=str(error).partition("\n")[0])
     for number in range(rounds):
         tell(f"round {number + 1} of {rounds} ...")
         for method, training in ready.items():
-            seconds[method].append(training.seconds(steps or training.steps))
-    return [
-        Cost(method, error=errors[method])
-        if method in errors
-        else Cost(method, ready[method].steps, ready[method].images, tuple(seconds[method]))
-        for method in starts
-    ]
+            costs[method].seconds.append(training.seconds(steps or training.steps))
+    return list(costs.values())
 
 
 def _conditions(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, costs: Sequence[Cost]) -> list[str]:
