@@ -37,6 +37,7 @@ def gray(labels: Any, side: int = 32) -> np.ndarray:
 
 
 def classifier(classes: int = 10, size: int = 32, **options: Any) -> networks.Classifier:
+    options = {"resize": None if size == 32 else 256, **options}
     return networks.Classifier(Gray(classes), "gray", classes, size=size, **PLAIN, **options)
 
 

@@ -299,6 +299,7 @@ def test_copies(tmp_path: Path) -> None:
     ("bases: {}", r"grid.yaml: field: .* got 'bases'; did you mean 'base'"),
     ("base: {epoch: 3}", "epoch: expected a setting of prime-dali train, got an unknown one; did you mean 'epochs'"),
     ("evaluate: {cifar_c: x, cifar-c: x}", "evaluate: .* got 'cifar_c'; did you mean 'cifar-c'"),
+    ("evaluate: {cifar-c: 001}", "evaluate: cifar-c: expected the name of a folder or a file, got 1"),
     ("evaluate: {clean: x}", "evaluate: expected a benchmark, cifar-c or imagenet-c"),
     ("runs: [{name: a, widht: 1}]", "a: widht: expected a setting of prime-dali train, got an unknown one; did you mean 'width'"),
     ("runs: [{name: a}, {name: a}]", "runs: expected each name once, got 'a' 2 times"),
@@ -314,6 +315,7 @@ def test_copies(tmp_path: Path) -> None:
     ("base: {out: x}", "out: expected as --out"),
     ("base: {data: nowhere}", "nowhere: no such file or folder"),
     ("base: }{", "expected YAML"),
+    ("base: {seed: 1, width: 2, seed: 3}", "expected YAML .*'seed' comes twice"),
     ("- 1", "expected the fields base, evaluate"),
 ])  # fmt: skip
 def test_a_bad_file(text: str, message: str, tmp_path: Path) -> None:
@@ -359,6 +361,13 @@ def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.Ca
         ablation.run(options(ablation, *words, "--only", "primitives=colour"))
     with pytest.raises(ValueError, match="--set: expected NAME=VALUE, got 'epochs'"):
         ablation.run(options(ablation, *words, "--set", "epochs"))
+
+
+def test_text_on_the_command_line_is_no_yaml() -> None:
+    """A folder may have any name; one in quotes is what is in them."""
+    found = grid_file.assignments("--set", ["data=1 #2: {a}", "weights=", "val='x'", "seed=3"])
+    assert found == {"data": "1 #2: {a}", "weights": "", "val": "x", "seed": 3}
+    assert grid_file.assignments("--evaluate", ["cifar_c=001", "partial=true"]) == {"cifar-c": "001", "partial": True}
 
 
 def test_every_option_of_a_grid_is_one_of_evaluate() -> None:

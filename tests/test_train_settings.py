@@ -171,6 +171,9 @@ def test_files_and_recipes_on_the_command_line(tmp_path: Path) -> None:
     assert (found.recipe, found.size, found.stem, found.seed, found.lr) == ("in100", 224, "imagenet", 2, 0.125)
     with pytest.raises(SystemExit, match="2"):  # its defaults would not be that recipe's
         train.read([*paths, "--recip", "in100"])
+    two.write_text("lr: 1\nbatch: 8\nlr: 2\n")
+    with pytest.raises(ValueError, match=r"config: expected YAML in .*two.yaml: 'lr' comes twice .*line 3"):
+        train.read([*paths, "--config", str(two)])
     two.write_text("lr: [1\n")
     with pytest.raises(ValueError, match=r"config: expected YAML in .*two.yaml"):
         train.read([*paths, "--config", str(two)])

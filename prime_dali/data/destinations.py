@@ -249,7 +249,24 @@ def _label(folder: Path, manifest: dict[str, Any], command: str) -> None:
     for key, value in manifest.items():
         found = {**there[key], "path": value["path"]} if key == "source" else there.get(key)
         if key != "about" and found != value:
-            raise ValueError(f"{folder}: made with other settings: {key}: expected {found}, got {value}")
+            expected, got = _difference(found, value)
+            raise ValueError(
+                f"{folder}: made with other settings: {key}: expected {expected}, got {got}; go on with those it was "
+                f"made with, in its {MANIFEST}, or write to a new folder"
+            )
+
+
+def _difference(found: Any, value: Any) -> tuple[str, str]:
+    """Two entries of a manifest for a message: of mappings what differs, of sources the images and their hash."""
+    if not isinstance(found, dict) or not isinstance(value, dict):
+        return str(found), str(value)
+    if "images" not in value:
+        names = [name for name in {**found, **value} if found.get(name) != value.get(name)]
+        return str({name: found.get(name) for name in names}), str({name: value.get(name) for name in names})
+    hashes = [next((of[:8] for name, of in one.items() if name.startswith("sha256")), "") for one in (found, value)]
+    counts = [plural(one.get("images", 0), "image") for one in (found, value)]
+    expected, got = (f"{count} of SHA-256 {digest}" for count, digest in zip(counts, hashes, strict=True))
+    return expected, got
 
 
 def read_manifest(folder: Path, command: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -28,7 +28,8 @@ SPLITS = {"train": ("train", "training"), "val": ("val", "validation", "valid", 
 
 def shown(name: str | os.PathLike[str]) -> str:
     """A file name as printable text; bytes that are not valid text are written as ``\\xe9``."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    # UTF-8 whatever the locale: the text can also be words of ours, beside a name.
+    text = os.fsdecode(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

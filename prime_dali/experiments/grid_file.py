@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import _arguments
+from .. import _arguments, _yaml
 from ..evaluation.names import C_SETS, CIFAR_SETS, IMAGENET_SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
@@ -145,12 +145,10 @@ def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
     """
     content: Any = {}
     if path is not None:
-        import yaml
-
         try:
-            content = yaml.safe_load(path.read_text()) or {}
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: expected YAML ({' '.join(str(error).split())})") from None
+            content = _yaml.load(path.read_text("utf-8")) or {}
+        except ValueError as error:  # also of bytes that are no UTF-8
+            raise ValueError(f"{path}: expected YAML ({error})") from None
         if not isinstance(content, dict):
             raise ValueError(f"{path}: expected the fields base, evaluate, ..., got {type(content).__name__}")
         check_names(f"{path}: field", content, ["base", "evaluate", "seeds", *own])
@@ -190,6 +188,10 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     for old in RENAMED.keys() & grid.evaluate.keys():
         raise ValueError(f"evaluate: {_arguments.renamed(old, RENAMED[old])}")
     check_names("evaluate", grid.evaluate, EVALUATION)
+    for name in set(FOLDERS) & grid.evaluate.keys():
+        if not isinstance(grid.evaluate[name], str) or not grid.evaluate[name]:
+            got = grid.evaluate[name]
+            raise ValueError(f"evaluate: {name}: expected the name of a folder or a file, got {got!r}")
     if not grid.evaluate.keys() & C_SETS:
         raise ValueError("evaluate: expected a benchmark, cifar-c or imagenet-c, got none (--evaluate cifar-c=DIR)")
     names = [run.name for run in grid.runs]
@@ -283,21 +285,21 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def assignments(argument: str, words: Iterable[str]) -> dict[str, Any]:
-    """``NAME=VALUE ...`` of a command line, the values read as YAML.
+    """``NAME=VALUE ...`` of a command line, the values read as YAML; those that are text, as paths, as they are, unless
+    they are in quotes.
 
     Raises:
         ValueError: A word that is none.
     """
-    import yaml
-
-    out = {}
+    out: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise ValueError(f"{argument}: expected NAME=VALUE, got {word!r}")
+        name = name.replace("_", "-") if argument == "--evaluate" else name.replace("-", "_")
+        text = name in FOLDERS if argument == "--evaluate" else train.is_text(name)
         try:
-            content = yaml.safe_load(value)
-        except yaml.YAMLError:
+            out[name] = value if text and value[:1] not in ("'", '"') else _yaml.load(value)
+        except ValueError:
             raise ValueError(f"{argument}: expected a value in YAML, got {word!r}") from None
-        out[name.replace("_", "-") if argument == "--evaluate" else name.replace("-", "_")] = content
     return out

@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from .. import _arguments, _command, _progress
+from .. import _arguments, _command, _progress, _yaml
 from .._progress import plural
 from .config import METHODS, RECIPES, TrainConfig, defaults
 
@@ -61,6 +59,11 @@ def _kinds() -> dict[str, tuple[Any, str]]:
     """The type and the description of every setting."""
     hints = typing.get_type_hints(TrainConfig, include_extras=True)
     return {name: typing.get_args(hint) for name, hint in hints.items()}
+
+
+def is_text(name: str) -> bool:
+    """Whether this is the name of a setting that is text, such as a path."""
+    return name in TrainConfig.__dataclass_fields__ and _kind(name)[0] is str
 
 
 def read(argv: Sequence[str] | None = None) -> TrainConfig:
@@ -173,9 +176,9 @@ def _contents(path: Path, above: tuple[Path, ...]) -> list[tuple[str, dict[str, 
     if path.resolve() in [file.resolve() for file in above]:
         raise ValueError(f"config: expected files that do not include each other in a circle, got {path}{via}")
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"config: expected YAML in {path}{via}: {' '.join(str(error).split())}") from None
+        content = _yaml.load(path.read_text("utf-8"))
+    except ValueError as error:  # also of bytes that are no UTF-8
+        raise ValueError(f"config: expected YAML in {path}{via}: {error}") from None
     if not isinstance(content, dict):
         got = "nothing" if content is None else type(content).__name__
         raise ValueError(f"config: expected settings by name in {path}{via}, got {got}")
