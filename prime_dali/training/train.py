@@ -63,7 +63,7 @@ def _kinds() -> dict[str, tuple[Any, str]]:
 
 def is_text(name: str) -> bool:
     """Whether this is the name of a setting that is text, such as a path."""
-    return name in TrainConfig.__dataclass_fields__ and _kind(name)[0] is str
+    return name in _kinds() and _kinds()[name][0] is str
 
 
 def read(argv: Sequence[str] | None = None) -> TrainConfig:
