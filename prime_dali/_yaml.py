@@ -24,7 +24,7 @@ def load(text: str) -> Any:
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
-        for key, _ in node.value:
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # super() refuses others
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if (key.tag, key.value) in seen:
                     raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} comes twice", key.start_mark)

@@ -128,11 +128,12 @@ def _check_tensor(argument: str, tensor: torch.Tensor) -> None:
 
 
 def refuse_derivatives(images: torch.Tensor, method: str) -> None:
-    """ValueError if a derivative is requested, in any mode: the operators have none, and it would silently be 0."""
-    compiling = torch.compiler.is_compiling()
+    """ValueError if a derivative is requested, in any mode: the operators have none, and it would silently be 0. Under
+    ``torch.no_grad()`` no gradient is."""
+    compiling, recording = torch.compiler.is_compiling(), torch.is_grad_enabled()
     while True:  # each active transform (vmap, grad, jvp, ...) wraps the tensor in another
         # In tracing, requires_grad is False for the argument of torch.func.grad, and True for results computed from it.
-        if images.requires_grad or (compiling and images.view_as(images).requires_grad):
+        if recording and (images.requires_grad or (compiling and images.view_as(images).requires_grad)):
             raise ValueError(f"images: expected no gradient ({method} is not differentiable), got requires_grad=True")
         batched = not compiling and torch._C._functorch.is_batchedtensor(images)
         if not batched and torch.autograd.forward_ad.unpack_dual(images).tangent is not None:

@@ -144,6 +144,8 @@ def test_derivatives_are_refused_in_every_mode(make: Callable) -> None:
         torch._dynamo.reset()
         modes["gradient"] += (lambda: torch.compile(func.grad(augment), backend="eager")(images),)
         modes["tangent"] += (lambda: torch.compile(lambda x: func.jvp(augment, (x,), (x,)), backend="eager")(images),)
+    with torch.no_grad():  # nobody asks for a gradient
+        assert torch.equal(module(images.clone().requires_grad_(), index), module(images, index))
     for what, calls in modes.items():
         for call in calls:
             with pytest.raises(
