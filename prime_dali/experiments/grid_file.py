@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments, _yaml
-from ..evaluation.names import C_SETS, CIFAR_SETS, IMAGENET_SETS
+from ..evaluation.names import C_SETS, CIFAR_SETS, CORRUPTIONS, IMAGENET_SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
 
@@ -173,7 +173,7 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
 
     Raises:
         TypeError, ValueError: An unknown or unfit setting of any run, or option of the evaluation; no benchmark of
-            corruptions; two runs of a name.
+            corruptions, or one that lacks some; two runs of a name.
         FileNotFoundError: A folder that one of the ``chosen`` runs needs.
     """
     from ..evaluation import command
@@ -216,6 +216,21 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
     for folder in sorted(folders) if chosen else []:
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such file or folder")
+    if chosen and not grid.evaluate.get("partial"):
+        for name in C_SETS:
+            if name in grid.evaluate:
+                _check_corruptions(name, Path(grid.evaluate[name]))
+
+
+def _check_corruptions(name: str, folder: Path) -> None:
+    """Raise a ValueError if a benchmark has no files of some corruption, which its evaluation would find out after
+    every training."""
+    present = {path.stem if path.suffix == ".npy" else path.name for path in folder.iterdir()}
+    if missing := [corruption for corruption in CORRUPTIONS if corruption not in present]:
+        raise ValueError(
+            f"evaluate: {folder}: expected all of {name} for a mean, missing: {', '.join(missing)}; "
+            "partial=true takes the mean over the rest"
+        )
 
 
 def check_read(base: Mapping[str, Any], configs: Iterable[TrainConfig]) -> None:
