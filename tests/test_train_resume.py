@@ -31,22 +31,22 @@ from prime_dali._command import INTERRUPTED, STOPPED
 from prime_dali._files import held
 from prime_dali._progress import since_start
 from prime_dali.models import networks
-from prime_dali.training import checkpoint, train
+from prime_dali.training import checkpoint, stopping, train
+from prime_dali.training.ranks import Ranks
 from prime_dali.training.trainer import Trainer
 
 cifar, one_thread, whole = training.cifar, training.one_thread, training.whole  # fixtures
 
 
-@pytest.mark.parametrize("at", ["the last step", "a validation"])
-def test_stops_without_waiting_for_a_validation(
-    cifar: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    """The run that continues does the validation that was left out, and then is as one that was not stopped."""
-    trainer = Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, lambda line: None)
+def stop_in(trainer: Trainer, last: int, patch: pytest.MonkeyPatch) -> None:
+    """Ask a run to stop: in its last step, or in the first validation, which is after step 6.
+
+    Or let another process be asked in step 9, between two log lines: one so slow that they all agree after each step.
+    """
     step, validation = trainer.train_step, trainer.data.validation
 
-    def asked_at_the_end(*batch: torch.Tensor) -> torch.Tensor:
-        trainer._stopping.asked = trainer.step == trainer.total - 1
+    def asked_in_a_step(*batch: torch.Tensor) -> torch.Tensor:
+        trainer._stopping.asked = trainer.step == last - 1
         return step(*batch)
 
     def asked_meanwhile() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -54,19 +54,41 @@ def test_stops_without_waiting_for_a_validation(
         trainer._stopping.asked = True
         yield from validation()
 
-    if at == "a validation":
-        monkeypatch.setattr(trainer.data, "validation", asked_meanwhile)
+    def sum_with_another(ranks: Ranks, *numbers: int) -> list[int]:
+        return [numbers[0] + (trainer.step == last), numbers[1], 10**9] if trainer.step % 6 else list(numbers)
+
+    if last == 6:
+        patch.setattr(trainer.data, "validation", asked_meanwhile)
+    elif last == 18:
+        patch.setattr(trainer, "train_step", asked_in_a_step)
     else:
-        monkeypatch.setattr(trainer, "train_step", asked_at_the_end)
-    result = trainer.run()
-    assert (result.finished, result.step) == (False, 18 if at == "the last step" else 6)
-    assert len([line for line in checkpoint.read_log(tmp_path) if "accuracy" in line]) == (
-        2 if result.step == 18 else 0
-    )
+        patch.setattr(Ranks, "sum", sum_with_another)
+
+
+@pytest.mark.parametrize("stops", [(9, 18), (6,)], ids=["between log lines, and in the last step", "in a validation"])
+def test_stops_without_waiting_for_a_log_line_or_a_validation(
+    cifar: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: tuple[int, ...]
+) -> None:
+    """The run that continues does what was left out, and then is as one that was not stopped."""
+    for last in stops:
+        trainer = Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, lambda line: None)
+        with monkeypatch.context() as patch:
+            stop_in(trainer, last, patch)
+            result = trainer.run()
+        assert (result.finished, result.step) == (False, last)
+        assert losses(tmp_path)[-1][0] == last // 2 * 2
+        if last == 9:  # the log tells the time of the steps before, but for the first one
+            rates = [line["images_per_second"] for line in checkpoint.read_log(tmp_path) if "loss" in line]
+            assert result.seconds > 1.001 * sum(20 * (1 + (i > 0)) / rate for i, rate in enumerate(rates))
+        assert len([line for line in checkpoint.read_log(tmp_path) if "accuracy" in line]) == (last - 1) // 6
+    if last == 18:  # as earlier versions saved it, at log lines only
+        content = torch.load(tmp_path / "last.pt")
+        assert content["run"].pop("losses") == []
+        torch.save(content, tmp_path / "last.pt")
     said: list[str] = []
     assert Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, said.append).run().finished
     first = next(line for line in said if "correct" in line)
-    assert first.startswith(f"epoch {result.step // 6} of 3: ")
+    assert first.startswith(f"epoch {last // 6} of 3: ")
     assert "per epoch" not in first  # there was no step in this process yet
     untimed = [
         [
@@ -78,6 +100,12 @@ def test_stops_without_waiting_for_a_validation(
     assert untimed[0] == untimed[1]
     weights = [networks.load(folder / "last.pt").network.state_dict() for folder in (tmp_path, whole)]
     assert all(torch.equal(one, other) for one, other in zip(*(w.values() for w in weights), strict=True))
+
+
+def test_processes_ask_every_two_seconds() -> None:
+    """Or after each step; and after few steps, which may have been faster than others, not after many."""
+    measured = [(0, 0.0), (1, 9.0), (1, 0.7), (50, 25.0), (1, 0.003), (50, 0.15)]
+    assert [stopping.steps_between(*one) for one in measured] == [1, 1, 2, 4, 2, 100]
 
 
 def test_a_run_and_what_it_leaves(whole: Path) -> None:
@@ -165,7 +193,10 @@ def test_ctrl_c_saves_and_stops(cifar: Path, whole: Path, tmp_path: Path) -> Non
     os.kill(process.pid, signal.SIGINT)
     process.join(100)
     assert process.exitcode == INTERRUPTED
-    assert "stopping within 2 steps, then saving; Ctrl-C again stops at once" in said.read_text()
+    assert (
+        "within about 2 seconds, or a step if that takes longer, then saving; Ctrl-C again stops at once"
+        in said.read_text()
+    )
     assert "Traceback" not in said.read_text()
     assert "stopped by Ctrl-C after step" in said.read_text()
     run(cifar, tmp_path, "--jsd")
@@ -180,13 +211,14 @@ def test_ctrl_c_twice_stops_at_once(
 
     def interrupted(*batch: torch.Tensor) -> torch.Tensor:
         steps.append(step(*batch))
-        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
         return steps[-1]
 
     monkeypatch.setattr(trainer, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trainer.run()
-    assert len(steps) == 2
+    assert len(steps) == 1
     assert not (tmp_path / "last.pt").exists()
 
 
@@ -258,6 +290,7 @@ def test_a_broken_checkpoint(cifar: Path, tmp_path: Path) -> None:
     ("run.step", 18.0, "run.step: expected an int, got float"),
     ("run.step", None, "run.step: expected an int, got NoneType"),
     ("run.random.cpu", torch.zeros(3), "run.random: it does not match this run (TypeError"),
+    ("run.losses", [None], "run.losses: it does not match this run (TypeError"),
     ("run.data", [], "processes: expected 0, as the run had, got 1"),
     ("run.schedule.last_epoch", 17000, "run.schedule: it does not match this run (ValueError: last_epoch: expected 17"),
     ("run.schedule.total_steps", "18", "run.schedule: it does not match this run (ValueError: total_steps: expected"),

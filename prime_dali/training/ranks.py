@@ -87,11 +87,15 @@ class Ranks:
         return [int(v) for v in total.tolist()]
 
     def mean(self, values: torch.Tensor) -> list[float]:
-        """Each value averaged over all processes; waits for them, and for the device. Overwrites ``values``."""
+        """Each value averaged over all processes; waits for them, and for the device.
+
+        The order of an all-reduce's sums depends on how many values there are; here a mean depends on nothing else.
+        """
+        parts = [values]
         if self.world > 1:
-            dist.all_reduce(values, dist.ReduceOp.AVG)
-        numbers: list[float] = values.tolist()
-        return numbers
+            parts = [torch.empty_like(values) for _ in range(self.world)]
+            dist.all_gather(parts, values)
+        return [sum(numbers) / self.world for numbers in zip(*(part.tolist() for part in parts), strict=True)]
 
     def gathered(self, value: Any) -> list[Any]:
         """What each process gives, by rank: anything that can be pickled."""

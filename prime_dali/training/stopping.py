@@ -7,6 +7,16 @@ import signal
 from typing import Any, TypeVar
 
 Self = TypeVar("Self", bound="Heard")
+ASKING = 2.0  # seconds between the steps after which the processes of a run ask each other whether to stop
+
+
+def steps_between(steps: int, seconds: float) -> int:
+    """How many steps to take before asking again, after ``steps`` took ``seconds``.
+
+    As many as take :data:`ASKING` seconds, but at least one, and at most twice those measured, as the first ones may
+    have been faster: their images were ready. The processes must give the same numbers, to ask after the same step.
+    """
+    return max(1, int(steps * ASKING / max(seconds, ASKING / 2)))
 
 
 class Heard:

@@ -21,7 +21,7 @@ from .data import CifarData, FolderData
 from .outputs import Outputs
 from .ranks import Ranks
 from .step import TrainingStep
-from .stopping import Stopping
+from .stopping import ASKING, Stopping, steps_between
 from .validation import count_correct
 
 
@@ -87,12 +87,13 @@ class Trainer:
         self.step, self.seconds = 0, 0.0
         self.accuracy: float | None = None
         self._validated = 0  # step of the last validation
-        self._losses: list[torch.Tensor] = []  # since the last log line
+        self._losses: list[float] = []  # since the last log line, averaged over the processes
+        self._uncollected: list[torch.Tensor] = []  # those of the steps after them, on the device
         if state is not None:
             self._restore(state)
         ranks.broadcast(self.network.state_dict().values())
-        within = plural(config.log_every, "step")
-        notice = f"stopping within {within}, then saving; Ctrl-C again stops at once, without saving"
+        within = f"{ASKING:g} seconds, or a step if that takes longer"
+        notice = f"stopping within about {within}, then saving; Ctrl-C again stops at once, without saving"
         self._stopping = Stopping(notice if ranks.first else "")
         self._from = self.step, self.seconds  # at the start of this process
         self._starting = 0.0  # seconds of its first step, which compiles the network, and is not counted
@@ -114,22 +115,33 @@ class Trainer:
         self.network.train()
         saved = started = time.monotonic()
         timed = 0  # steps since then
+        ask = 0  # the step after which the processes ask each other whether to stop
         stop = 0
         if self._validation_due():  # the run was stopped before it
             stop = self._validate()
             self._save()
         while self.step < self.total and not stop:
             if self._starting:
-                self._losses.append(self.train_step(*next(batches)))
+                self._uncollected.append(self.train_step(*next(batches)))
                 timed += 1
             else:
-                self._losses.append(self._first_step(batches))
+                self._uncollected.append(self._first_step(batches))
                 started = time.monotonic()
             self.outputs.advance()
-            if self.step % self.steps and self.step % config.log_every:
+            logs = not (self.step % self.steps and self.step % config.log_every)
+            if self.step < ask and not logs:
                 continue
-            self._write_losses(started, timed)
-            stop, late = self.ranks.sum(self._stopping.asked, time.monotonic() - saved > 60 * config.save_minutes)
+            self._collect_losses()
+            now = time.monotonic()
+            stop, late, microseconds = self.ranks.sum(
+                self._stopping.asked, logs and now - saved > 60 * config.save_minutes, round(1e6 * (now - started))
+            )
+            ask = self.step + steps_between(timed, 1e-6 * microseconds / self.ranks.world)
+            if not (logs or stop):
+                continue
+            self.seconds += now - started
+            if logs:
+                self._write_losses(now - started, timed)
             if not stop and self._validation_due():  # which may take longer than who asks to stop will wait
                 stop = self._validate()
             if stop or late or self.step == self.total:
@@ -186,18 +198,24 @@ class Trainer:
         self.step += 1
         return loss
 
-    def _write_losses(self, started: float, timed: int) -> None:
-        """Write the log line for the steps since the last one, ``timed`` of them since ``started``; synchronizes."""
-        losses = self.ranks.mean(torch.stack(self._losses))
-        elapsed = time.monotonic() - started
-        self.seconds += elapsed
+    def _collect_losses(self) -> None:
+        """Average over the processes, and check, the losses of the steps since the last time; synchronizes.
+
+        Without this, the host would be many steps ahead of a GPU: it could not stop for as long as those take.
+        """
+        losses = self.ranks.mean(torch.stack(self._uncollected))
         checkpoint.check_losses(self.folder, losses, self.step, self.total)
-        self._losses = []
-        rate = self.config.batch * (timed / elapsed if timed else 1 / self._starting)
-        lr = self.training_step.lr
-        self._log(loss=sum(losses) / len(losses), lr=lr, images_per_second=rate, **self._startup)
+        self._losses += losses
+        self._uncollected = []
+
+    def _write_losses(self, seconds: float, timed: int) -> None:
+        """Write the log line for the steps since the last one, ``timed`` of which took so many seconds."""
+        rate = self.config.batch * (timed / seconds if timed else 1 / self._starting)
+        loss, lr = sum(self._losses) / len(self._losses), self.training_step.lr
+        self._log(loss=loss, lr=lr, images_per_second=rate, **self._startup)
         self._startup = {}
-        self.outputs.note(f"loss {losses[-1]:.3f}")
+        self.outputs.note(f"loss {self._losses[-1]:.3f}")
+        self._losses = []
 
     def _validation_due(self) -> bool:
         epoch, rest = divmod(self.step, self.steps)
@@ -245,7 +263,7 @@ class Trainer:
         step = self.training_step
         run = {
             "step": self.step, "seconds": self.seconds, "accuracy": self.accuracy, "validated": self._validated,
-            "data": data, "random": random, "images": self.data.identity,
+            "losses": self._losses, "data": data, "random": random, "images": self.data.identity,
             "optimizer": step.optimizer.state_dict(), "schedule": step.schedule.state_dict(),
         }  # fmt: skip
         averages = {} if step.average is None else {"ema": step.average.network.state_dict()}
@@ -282,6 +300,8 @@ class Trainer:
                 torch.cuda.set_rng_state(run["random"]["cuda"], self.ranks.device)
         self.step, self.seconds, self.accuracy = run["step"], run["seconds"], run["accuracy"]
         self._validated = run.get("validated", self.step)  # earlier versions validated before they saved
+        with restoring("run.losses"):
+            self._losses = [float(loss) for loss in run.get("losses", [])]  # earlier versions saved at log lines only
         self.outputs.tell(f"resuming {self.folder} after step {self.step} of {self.total}")
 
 
