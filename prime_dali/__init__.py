@@ -55,7 +55,7 @@ def sample(
         index: int64 ``[N]``, each image's index in the data set, or ``[]``, that of a single one: torch (CPU or CUDA),
             NumPy or CuPy. The plan is on the device of the index.
         size: ``(height, width)`` of the images, 8 to 4096 pixels: any pair of ints, or an int for squares.
-        seed: The run's seed, an int of 64 bits.
+        seed: The run's seed, an int from -2^63 to 2^63 - 1.
         epoch: An int from 0 to 4294967295, or int64 ``[]`` or ``[N]`` like ``index`` (so that a captured CUDA graph can
             change it). Arrays on a GPU are not read back: only their low 32 bits are used.
         view: A number from 0, or ``"clean"`` for the unchanged image, or several of these: one augmented image each,

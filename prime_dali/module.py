@@ -37,6 +37,9 @@ class PRIME(Epochs):
     ``train()`` and ``eval()`` change nothing, as for torchvision's transforms: the module augments, and counts, in
     evaluation mode too. Call it only in the training step, not as a layer of the network.
 
+    Raises:
+        TypeError, ValueError: An argument is invalid; the message names it.
+
     Examples:
         >>> augment = prime_dali.PRIME("cifar", seed=1, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
         >>> images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
@@ -95,8 +98,9 @@ class PRIME(Epochs):
 
         Returns:
             ``[views * N, C, H, W]``, or ``[views * N, T, C, H, W]`` for clips: with ``views=3`` all clean images, then
-            all first augmented views, then all second ones. ``[C, H, W]`` for a single image and one view,
-            ``[3, C, H, W]`` for three.
+            all first augmented views, then all second ones. A single image is ``[C, H, W]`` again with one view, and
+            ``[views, C, H, W]`` with more. dtype as for ``out_dtype``, in the range of :func:`prime_dali.apply`, unless
+            normalized; on the images' device.
 
         Raises:
             TypeError, ValueError: As for :func:`prime_dali.apply`; or a call that cannot be counted has no index.

@@ -42,8 +42,9 @@ class Batch(NamedTuple):
     """
 
     images: torch.Tensor | tuple[torch.Tensor, ...]
-    """``[N, 3, H, W]``, or with ``views=3`` a tuple of three: clean, augmented, augmented. If the pipeline's
-    layout is HWC: the same axes in memory format channels_last."""
+    """``[N, 3, H, W]``, dtype and range as :class:`Output` says: by default float32, normalized. With ``views=3`` a
+    tuple of three: clean, augmented, augmented. If the pipeline's layout is HWC: the same axes in memory format
+    channels_last."""
     labels: torch.Tensor
     """int64 ``[N]``."""
     indices: torch.Tensor

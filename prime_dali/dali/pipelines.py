@@ -114,7 +114,8 @@ def train_pipeline(
         execution: Device, threads, and the number of prefetched batches.
 
     Returns:
-        A pipeline of ``views`` batches of images, int64 labels and int64 image indices, on its device.
+        A pipeline of ``views`` batches of images, labels and image indices, all on its device: as :class:`Batch` says,
+        but ``[N, H, W, 3]`` with layout HWC.
 
     Raises:
         TypeError, ValueError: An argument is invalid, a folder has no classes, a class has no images, or a shard is
