@@ -68,7 +68,7 @@ def test_continues_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, method:
     assert [line["images"] for line in checkpoint.read_log(tmp_path / "whole") if "accuracy" in line] == [9, 9]
     stopped = start(data, tmp_path / "parts", *arguments)
     stopped._stopping.asked = True
-    assert stopped.run().step == 2
+    assert stopped.run().step == 1  # before the first log line
     assert start(data, tmp_path / "parts", *arguments).run().finished
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
 
@@ -224,7 +224,7 @@ def test_does_not_continue_with_other_images(tmp_path: Path, photo: np.ndarray) 
     (tmp_path / "moved").mkdir()
     for part in ("train", "val"):
         (tmp_path / part).rename(tmp_path / "moved" / part)
-    assert start(tmp_path / "moved", tmp_path / "out").step == 2
+    assert start(tmp_path / "moved", tmp_path / "out").step == 1
 
 
 def test_a_broken_file_is_replaced(tmp_path: Path, photo: np.ndarray, caplog: pytest.LogCaptureFixture) -> None:
