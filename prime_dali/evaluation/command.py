@@ -70,7 +70,7 @@ def unread(sets: Collection[str], adapts: bool, small: bool) -> dict[str, str]:
     Args:
         sets: Names of those that are evaluated.
         adapts: Whether batch norm is adapted.
-        small: Whether the network's images are 32 x 32.
+        small: Whether the network is for CIFAR: its images are 32 x 32, and not resized first.
     """
     files = any(name not in ("imagenet-p", *CIFAR_SETS) for name in sets)
     return _arguments.unread(

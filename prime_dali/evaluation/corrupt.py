@@ -165,9 +165,7 @@ def _checked(settings: Settings) -> Settings:
         raise ValueError(
             f"on_error: expected 'raise' for CIFAR, whose images are in few files, got {settings.on_error!r}"
         )
-    algorithms = corruptions.algorithms()  # what is missing shows now, and missing textures not when it is frost's turn
-    if "frost" in wanted:
-        algorithms["c"].ice(0, 1)
+    corruptions.require(wanted)
     return replace(
         settings,
         source=source,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,6 +174,17 @@ def algorithms() -> dict[str, Any]:
             f"corruptions need SciPy, scikit-image, OpenCV and Pillow ({error}): {_extras.install('train')}"
         ) from error
     return {"c": distortions, "c-bar": c_bar}
+
+
+def require(names: Collection[str]) -> None:
+    """Load what these corruptions need, so that what is missing shows before any image is made, and not in a worker.
+
+    Raises:
+        ImportError: As for :func:`algorithms`; or ``frost`` is without its textures.
+    """
+    modules = algorithms()
+    if "frost" in names:
+        modules["c"].ice(0, 1)
 
 
 def cifar(

@@ -163,7 +163,7 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
 
     Args:
         options: With ``folders``, those of the sets by name, such as ``"clean"``.
-        check_read: Called once it is known whether the network's images are 32 x 32; refuses options that are not read.
+        check_read: Called once it is known whether the network is for CIFAR; refuses options that are not read.
 
     Raises:
         TypeError, ValueError, OSError, RuntimeError, ImportError: An option is invalid, or what it names is.

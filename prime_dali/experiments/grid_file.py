@@ -89,10 +89,11 @@ class Grid:
 
     def evaluation(self, run: Run) -> list[str]:
         """The arguments of ``prime-dali evaluate`` for a run, the checkpoint and the place of the results included."""
-        out, config = self.out / run.name, self.config(run)
+        out = self.out / run.name
         words = [str(out / "last.pt"), "--out", str(out / "evaluation")]
         given = dict(self.evaluate)
         if "clean" not in given:  # the test set beside the training set
+            config = self.config(run)
             given["clean"] = config.data if config.is_cifar else str(Path(config.data) / "val")
         for name, value in given.items():
             if value is not False:
@@ -202,24 +203,28 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
             )
         if names.count(name) > 1:
             raise ValueError(f"runs: expected each name once, got {name!r} {names.count(name)} times")
-    parser = command.parser()
+    parser, sets = command.parser(), ["clean", *(name for name in SETS if name in grid.evaluate)]
     for run, config in zip(grid.runs, configs, strict=True):
         words = grid.evaluation(run)
-        sets = ["clean", *(name for name in SETS if name in grid.evaluate)]
         try:  # now rather than after the training
             parser.check_args(words)
             parser.refuse_unread(words, command.unread(sets, "bn-adapt" in grid.evaluate, config.is_cifar))
         except ValueError as error:
             raise ValueError(f"evaluate: {error}") from None
+    if chosen:
+        _check_folders(grid, chosen)
+
+
+def _check_folders(grid: Grid, chosen: Sequence[Run]) -> None:
+    """Check that what these runs read is there, and the benchmark of corruptions complete; errors as :func:`check`."""
     folders = {Path(grid.config(run).data) for run in chosen}
     folders |= {Path(value) for name, value in grid.evaluate.items() if name in FOLDERS}
-    for folder in sorted(folders) if chosen else []:
+    for folder in sorted(folders):
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such file or folder")
-    if chosen and not grid.evaluate.get("partial"):
-        for name in C_SETS:
-            if name in grid.evaluate:
-                _check_corruptions(name, Path(grid.evaluate[name]))
+    if not grid.evaluate.get("partial"):
+        for name in (name for name in C_SETS if name in grid.evaluate):
+            _check_corruptions(name, Path(grid.evaluate[name]))
 
 
 def _check_corruptions(name: str, folder: Path) -> None:

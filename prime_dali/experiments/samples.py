@@ -171,9 +171,7 @@ class Corruptions:
         _arguments.integer("seed", seed, 0, 2**63 - 1)
         ordered, levels = sorted(set(wanted), key=known.index), sorted(set(severities))
         if folder is None:
-            algorithms = corruptions.algorithms()  # what is missing is reported now, not in a worker; and textures
-            if "frost" in ordered:
-                algorithms["c"].ice(0, 1)
+            corruptions.require(ordered)
         parts = [(name, severity) for name in ordered for severity in levels]
         return cls(images, ordered, levels, seed, None if folder is None else _opened(folder, images, parts))
 
