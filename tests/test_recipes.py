@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -167,33 +168,68 @@ def test_accumulation_is_exact(cifar: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
 
 
-def test_cosine_with_warm_up() -> None:
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    config = TrainConfig(schedule="cosine", warmup=0.25, lr=0.4)
-    optimizer = torch.optim.SGD([parameter], lr=config.max_lr)
-    schedule, found = optimization.schedule(optimizer, config, 20), []
-    for _ in range(20):
-        found.append(optimizer.param_groups[0]["lr"])
+def rates(schedule: Any, optimizer: torch.optim.Optimizer, steps: int) -> list[tuple[float, float]]:
+    """Learning rate and momentum, or AdamW's beta 1, of each step."""
+    found = []
+    for _ in range(steps):
+        group = optimizer.param_groups[0]
+        found.append((group["lr"], group["betas"][0] if "betas" in group else group["momentum"]))
         optimizer.step()
         schedule.step()
-    assert found[:6] == pytest.approx([0.4 * k / 6 for k in range(1, 7)])
-    reference = torch.optim.SGD([parameter], lr=0.4)
+    return found
+
+
+def scheduled(config: TrainConfig, steps: int) -> list[tuple[float, float]]:
+    """:func:`rates` of a run."""
+    optimizer = optimization.optimizer(torch.nn.Linear(1, 1), config)
+    return rates(optimization.schedule(optimizer, config, steps), optimizer, steps)
+
+
+def test_cosine_with_warm_up() -> None:
+    found = scheduled(TrainConfig(schedule="cosine", warmup=0.25, lr=0.4), 20)
+    assert [lr for lr, _ in found[:6]] == pytest.approx([0.4 * k / 6 for k in range(1, 7)])
+    reference = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.4, momentum=0.95)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(reference, 15)
-    for lr in found[5:]:
-        assert lr == pytest.approx(reference.param_groups[0]["lr"], abs=1e-7)
-        reference.step()
-        cosine.step()
+    assert np.array(found[5:]) == pytest.approx(np.array(rates(cosine, reference, 15)), abs=1e-7)
 
 
 def test_linear_schedule() -> None:
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([parameter], lr=0.4)
-    schedule, found = optimization.schedule(optimizer, TrainConfig(schedule="linear", warmup=0.3), 10), []
-    for _ in range(10):
-        found.append(optimizer.param_groups[0]["lr"] / 0.4)
-        optimizer.step()
-        schedule.step()
-    assert found == pytest.approx([1 / 4, 2 / 4, 3 / 4, *(k / 7 for k in range(7, 0, -1))])
+    found = scheduled(TrainConfig(schedule="linear", warmup=0.3, lr=0.4), 10)
+    expected = [0.4 * part for part in (1 / 4, 2 / 4, 3 / 4, *(k / 7 for k in range(7, 0, -1)))]
+    assert np.array(found) == pytest.approx(np.array([(lr, 0.95) for lr in expected]))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_no_warm_up(optimizer: str) -> None:
+    """The first step has the peak learning rate, and the others are those of torch's schedules after their warm-up."""
+    options = {"optimizer": optimizer, "warmup": 0.0, "lr": 0.4}
+    first = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.4, momentum=0.95)
+    cosine = rates(torch.optim.lr_scheduler.CosineAnnealingLR(first, 10), first, 10)
+    assert cosine[0][0] == 0.4
+    assert np.array(scheduled(TrainConfig(schedule="cosine", **options), 10)) == pytest.approx(np.array(cosine))
+    linear = [(0.4 * k / 10, 0.95) for k in range(10, 0, -1)]
+    assert np.array(scheduled(TrainConfig(schedule="linear", **options), 10)) == pytest.approx(np.array(linear))
+    # The peak of this one is its step 5, after which 9 steps are left.
+    second = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.4, momentum=0.95)
+    onecycle = torch.optim.lr_scheduler.OneCycleLR(second, 0.4, total_steps=15, pct_start=6 / 15)
+    expected = [*rates(onecycle, second, 14)[5:], (0.4 / 25e4, 0.95)]
+    assert expected[0] == pytest.approx((0.4, 0.85))
+    found = scheduled(TrainConfig(schedule="onecycle", **options), 10)
+    assert np.array(found) == pytest.approx(np.array(expected))
+    assert scheduled(TrainConfig(schedule="onecycle", **options), 1) == [(0.4, 0.85)]
+
+
+def test_a_schedule_without_warm_up_resumes(tmp_path: Path) -> None:
+    config, whole = TrainConfig(warmup=0.0), scheduled(TrainConfig(warmup=0.0), 10)
+    for part in (range(4), range(4, 10)):
+        optimizer = optimization.optimizer(torch.nn.Linear(1, 1), config)
+        schedule = optimization.schedule(optimizer, config, 10)
+        if part.start:
+            kept = torch.load(tmp_path / "state.pt")
+            optimization.restore_schedule(schedule, kept["schedule"], part.start, 10)
+            optimizer.load_state_dict(kept["optimizer"])
+        assert rates(schedule, optimizer, len(part)) == whole[part.start : part.stop]
+        torch.save({"schedule": schedule.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
 
 
 def test_parameter_groups() -> None:

@@ -152,7 +152,7 @@ def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFix
     ({"sizes": (24, 28, 32), "epochs": 2}, "sizes: expected at most 2 .*, got 3"),
     ({"sizes": (32,) * 9}, "sizes: expected at most 8 .*, got 9"),
     ({"crop_area": 0.5}, "crop_area: expected with a recipe of image files"),
-    ({"warmup": 0.0}, "warmup: expected a fraction"),
+    ({"warmup": -0.1}, "warmup: expected a fraction of all steps, at least 0 and less than 1, got -0.1"),
     ({"muon_sgd_lr_scale": 1.0}, "muon_sgd_lr_scale: expected with --optimizer muon, got"),
     ({"optimizer": "muon"}, "schedule: expected cosine or linear with muon, whose momentum is constant, got onecycle"),
 ])  # fmt: skip

@@ -69,7 +69,9 @@ class TrainConfig:
         "cosine: linear warm-up, then half a cosine to 0; linear: then linearly to 0; onecycle: a cosine up and down",
     ] = "onecycle"
     lr: Annotated[float, "peak learning rate at the recipe's batch size"] = 0.2
-    warmup: Annotated[float, "warm-up fraction: part of all steps in which the learning rate rises"] = 0.25
+    warmup: Annotated[
+        float, "warm-up fraction: part of all steps in which the learning rate rises; 0: it begins at the peak"
+    ] = 0.25
     momentum: Annotated[
         tuple[float, ...],
         "minimum and maximum of momentum, or of AdamW's beta 1; onecycle cycles it inversely to the learning rate, "
@@ -196,9 +198,8 @@ class TrainConfig:
     def _check_schedule(self) -> None:
         if self.optimizer == "muon" and self.schedule == "onecycle":
             raise ValueError("schedule: expected cosine or linear with muon, whose momentum is constant, got onecycle")
-        lowest = self.warmup > 0 if self.schedule == "onecycle" else self.warmup >= 0
-        if not lowest or not self.warmup < 1:
-            raise ValueError(f"warmup: expected a fraction of all steps between 0 and 1, got {self.warmup}")
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"warmup: expected a fraction of all steps, at least 0 and less than 1, got {self.warmup}")
         if len(self.momentum) != 2 or not 0 <= self.momentum[0] <= self.momentum[1] < 1:
             raise ValueError(f"momentum: expected two numbers, 0 <= minimum <= maximum < 1, got {list(self.momentum)}")
         if self.batch % self.accumulate:

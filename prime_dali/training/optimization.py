@@ -18,6 +18,8 @@ from .muon import Muon
 
 _AVERAGES = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}
 """By optimizer: what it keeps of each parameter, in its shape."""
+_FALL = 25 * 1e4
+"""How many times the last learning rate of torch's ``OneCycleLR`` is the peak, with its default divisors."""
 
 
 def optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -92,20 +94,22 @@ def learning_rate(optimizer: torch.optim.Optimizer) -> float:
 
 
 def schedule(optimizer: torch.optim.Optimizer, config: TrainConfig, total: int) -> LRScheduler:
-    """The learning rate of each of ``total`` steps.
+    """The learning rate of each of ``total`` steps; without warm-up, that of the first step is the peak.
 
-    ``onecycle``: torch's, as in the paper. ``cosine``: with W warm-up steps it is ``peak (k + 1) / (W + 1)`` in step
-    k < W, counted from 0, and ``peak (1 + cos(pi (k - W) / (total - W))) / 2`` from step W on (Loshchilov and Hutter,
-    ICLR 2017). ``linear``: the same warm-up, then ``peak (total - k) / (total - W)``.
+    ``onecycle``: torch's, as in the paper; without warm-up, :class:`Fall`. ``cosine``: with W warm-up steps it is
+    ``peak (k + 1) / (W + 1)`` in step k < W, counted from 0, and ``peak (1 + cos(pi (k - W) / (total - W))) / 2`` from
+    step W on (Loshchilov and Hutter, ICLR 2017). ``linear``: the same warm-up, then ``peak (total - k) / (total - W)``.
 
     Raises:
-        ValueError: The warm-up of ``onecycle`` has only one step.
+        ValueError: The warm-up of ``onecycle`` has at most one step.
     """
     if config.schedule == "onecycle":
+        if not config.warmup:
+            return Fall(optimizer, total, config.momentum)
         if config.warmup * total <= 1:
             raise ValueError(
                 f"warmup: expected a part of the run's {plural(total, 'step')} that is more than one step, got "
-                f"{config.warmup}; train for longer, or raise it"
+                f"{config.warmup}; train for longer, raise it, or leave the warm-up out with 0"
             )
         return OneCycleLR(
             optimizer, max_lr=[group["lr"] for group in optimizer.param_groups], total_steps=total,
@@ -120,6 +124,31 @@ def schedule(optimizer: torch.optim.Optimizer, config: TrainConfig, total: int) 
         return 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
 
     return LambdaLR(optimizer, factor)
+
+
+class Fall(LRScheduler):
+    """The second phase of torch's ``OneCycleLR`` alone: with ``pct_start=0``, torch's begins below the peak.
+
+    In step k, counted from 0, with ``c = (1 + cos(pi k / (total - 1))) / 2``, the learning rate goes from the peak, the
+    optimizer's, to the 250,000th part of it: ``peak (c + (1 - c) / 250000)``. The momentum, or AdamW's beta 1, goes
+    from ``momentum[0]`` to ``momentum[1]`` likewise.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, total: int, momentum: tuple[float, ...]) -> None:
+        self.total, self.momentum = total, list(momentum)
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | torch.Tensor]:
+        """The learning rates of this step; sets its momentum, as ``OneCycleLR.get_lr`` does."""
+        part = (1 + math.cos(math.pi * self.last_epoch / max(self.total - 1, 1))) / 2
+        least, most = self.momentum
+        momentum = most + (least - most) * part
+        for group in self.optimizer.param_groups:
+            if "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            else:
+                group["momentum"] = momentum
+        return [peak * (part + (1 - part) / _FALL) for peak in self.base_lrs]
 
 
 def parts(
