@@ -225,7 +225,7 @@ def test_evaluate_on_imagenet(
                  "--imagenet-c", str(imagenet_c), "--device", "cpu", "--workers", "1"]  # fmt: skip
     assert cli.main(arguments) == 1
     absent = f"2 of 4 classes ({WNIDS[0]}, {WNIDS[3]})"
-    message = f"{tmp_path}/r: expected all of clean for a mean, missing: {absent}; --partial"
+    message = f"{tmp_path}/r: expected all of clean for a mean, missing: {absent}; the option partial takes"
     assert message in capsys.readouterr().err
     assert cli.main([arguments[0], *arguments[1:2], *arguments[4:]]) == 1
     error = capsys.readouterr().err

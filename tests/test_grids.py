@@ -1,8 +1,7 @@
-"""Grids of training runs: their files, their execution after kills and failures."""
+"""Grids of training runs: their runs, and their execution after kills and failures."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -25,15 +24,13 @@ from gridding import TINY, options, table
 from test_grid_tables import finished
 
 from prime_dali import _devices
-from prime_dali.evaluation import command, corrupt
+from prime_dali.evaluation import corrupt
 from prime_dali.evaluation.names import CORRUPTIONS
-from prime_dali.experiments import ablation, alpha, compare, grid_file, grid_finished, grids, methods, sample_complexity
+from prime_dali.experiments import ablation, alpha, compare, grid_finished, grids, methods, sample_complexity
 from prime_dali.experiments.children import Children
 from prime_dali.experiments.grid_file import Grid, Reported, Run
 
 cifar, grid = gridding.cifar, gridding.grid  # fixtures
-
-EXAMPLES = Path(__file__).parent.parent / "examples" / "grids"
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +171,7 @@ def test_a_stopped_grid_names_the_runs_that_began(
 
     monkeypatch.setattr(grids, "_execute", run)
     monkeypatch.setattr(Children, "call", call)
+    (tmp_path / "fog.npy").touch()
     words = ["--out", tmp_path / "out", "--set", f"data={tmp_path}", "device=cpu", "--evaluate", f"cifar-c={tmp_path}"]
     with pytest.raises(SystemExit, match=str(status)):
         ablation.run(options(ablation, *words, "partial=true", "--jobs", 2))
@@ -293,108 +291,3 @@ def test_copies(tmp_path: Path) -> None:
     for words in (["--copies", "a"], ["--copies", "x=a"], []):
         with pytest.raises(ValueError, match="copies: expected"):
             sample_complexity.run(options(sample_complexity, "--out", "o", *words))
-
-
-@pytest.mark.parametrize(("text", "message"), [
-    ("bases: {}", r"grid.yaml: field: .* got 'bases'; did you mean 'base'"),
-    ("base: {epoch: 3}", "epoch: expected a setting of prime-dali train, got an unknown one; did you mean 'epochs'"),
-    ("evaluate: {cifar_c: x, cifar-c: x}", "evaluate: .* got 'cifar_c'; did you mean 'cifar-c'"),
-    ("evaluate: {cifar-c: 001}", "evaluate: cifar-c: expected the name of a folder or a file, got 1"),
-    ("evaluate: {clean: x}", "evaluate: expected a benchmark, cifar-c or imagenet-c"),
-    ("runs: [{name: a, widht: 1}]", "a: widht: expected a setting of prime-dali train, got an unknown one; did you mean 'width'"),
-    ("runs: [{name: a}, {name: a}]", "runs: expected each name once, got 'a' 2 times"),
-    ("runs: [{name: ../a}]", "runs: expected a name that a folder can have"),
-    ("runs: [{width: 1}]", "runs: expected settings with a name"),
-    ("runs: [{name: a, method: primee}]", "a: .*method.*primee"),
-    ("runs: [{name: a, width: 2.5}]", "a: .*width.*2.5"),
-    ("runs: [{name: a, primitives: color}]", "a: primitives: expected a list, got 'color'"),
-    ("runs: [{name: a, recipe: cifar1}]", "a: recipe: .*did you mean 'cifar10'"),
-    ("runs: [{name: a, jsd: true, method: standard}]", "a: jsd: expected method augmix or prime"),
-    ("vary: {width: 3}", "vary: expected a list of values of width"),
-    ("base: [1]", r"base: expected settings by name, got \[1\]"),
-    ("base: {out: x}", "out: expected as --out"),
-    ("base: {data: nowhere}", "nowhere: no such file or folder"),
-    ("base: }{", "expected YAML"),
-    ("base: {seed: 1, width: 2, seed: 3}", "expected YAML .*'seed' comes twice"),
-    ("- 1", "expected the fields base, evaluate"),
-])  # fmt: skip
-def test_a_bad_file(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "grid.yaml"
-    path.write_text(text)
-    words = ["--out", tmp_path / "out", "--grid", path]
-    if "data" not in text:
-        words += ["--set", f"data={tmp_path}"]
-    if "evaluate" not in text:
-        words += ["--evaluate", f"cifar-c={tmp_path}"]
-    with pytest.raises((TypeError, ValueError, FileNotFoundError), match=message):
-        ablation.run(options(ablation, *words))
-    assert not (tmp_path / "out").exists()
-
-
-def words_of(grid: Path, folder: Path) -> list:
-    """A command line whose folders are there."""
-    return ["--out", folder / "out", "--grid", grid, "--set", f"data={folder}", "--evaluate", f"cifar-c={folder}"]
-
-
-def test_a_bad_value_of_the_evaluation(grid: Path, tmp_path: Path) -> None:
-    message = "evaluate: --normalize: expected one of 'none', 'alexnet', 'standard', got 'alexnets'; did you mean 'alex"
-    with pytest.raises(ValueError, match=f"^{message}"):
-        ablation.run(options(ablation, *words_of(grid, tmp_path), "normalize=alexnets"))
-    with pytest.raises(ValueError, match="evaluate: normalise: is called normalize now"):
-        ablation.run(options(ablation, *words_of(grid, tmp_path), "normalise=none"))
-    for name in ("labels", *CORRUPTIONS[:-2]):
-        (tmp_path / f"{name}.npy").touch()
-    with pytest.raises(ValueError, match="expected all of cifar-c for a mean, missing: pixelate, jpeg_compression; "):
-        ablation.run(options(ablation, *words_of(grid, tmp_path)))
-    assert not (tmp_path / "out").exists()
-
-
-def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    words = words_of(grid, tmp_path)
-    with pytest.raises(
-        ValueError, match="evaluate: expected a benchmark, cifar-c or imagenet-c"
-    ):  # before it is a task
-        ablation.run(options(ablation, "--out", tmp_path, "--data", "d", "--list"))
-    ablation.run(options(ablation, *words, "--list"))
-    listed = capsys.readouterr().out.splitlines()
-    assert listed[1] == '1  primitives=color  (not started)  {"primitives": ["color"]}'
-    ablation.run(options(ablation, *words, "--list", "--task", 1))
-    assert capsys.readouterr().out.splitlines() == listed[1:]
-    with pytest.raises(ValueError, match="task: expected 0 to 1, got 2"):
-        ablation.run(options(ablation, *words, "--task", 2))
-    with pytest.raises(ValueError, match=r"only: .*did you mean 'primitives=color'"):
-        ablation.run(options(ablation, *words, "--only", "primitives=colour"))
-    with pytest.raises(ValueError, match="--set: expected NAME=VALUE, got 'epochs'"):
-        ablation.run(options(ablation, *words, "--set", "epochs"))
-
-
-def test_text_on_the_command_line_is_no_yaml() -> None:
-    """A folder may have any name; one in quotes is what is in them."""
-    found = grid_file.assignments("--set", ["data=1 #2: {a}", "weights=", "val='x'", "seed=3"])
-    assert found == {"data": "1 #2: {a}", "weights": "", "val": "x", "seed": 3}
-    assert grid_file.assignments("--evaluate", ["cifar_c=001", "partial=true"]) == {"cifar-c": "001", "partial": True}
-
-
-def test_every_option_of_a_grid_is_one_of_evaluate() -> None:
-    known = {word for action in command.parser()._actions for word in action.option_strings}
-    assert {f"--{name}" for name in grid_file.EVALUATION} <= known
-
-
-def test_arguments_of_the_evaluation(tmp_path: Path) -> None:
-    given = {"cifar-c": "c", "partial": True, "subset": False, "bn-adapt": [16, 8]}
-    grid = Grid("ablation", {"data": "/d"}, given, [], tmp_path)
-    assert grid.evaluation(Run("a", {})) == [
-        f"{tmp_path}/a/last.pt", "--out", f"{tmp_path}/a/evaluation", "--cifar-c", os.path.abspath("c"), "--partial",
-        "--bn-adapt", "16", "8", "--clean", "/d",
-    ]  # fmt: skip
-    in100 = Grid("ablation", {"data": "/d", "recipe": "in100"}, {"imagenet-c": "/c"}, [], tmp_path)
-    assert in100.evaluation(Run("a", {}))[-2:] == ["--clean", "/d/val"]
-
-
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
-def test_examples(path: Path, tmp_path: Path) -> None:
-    """Every file is a grid of the analysis that its name begins with."""
-    module = importlib.import_module(f"prime_dali.experiments.{path.stem.partition('-')[0]}")
-    grid = grids.read_grid(module.ANALYSIS, options(module, "--out", tmp_path, "--grid", path), {})
-    grid_file.check_names("evaluate", grid.evaluate, grid_file.EVALUATION)
-    assert len([grid.config(run) for run in grid.runs]) >= 3

@@ -191,7 +191,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     save_cifar_p(tmp_path / "p", [name for name in CIFAR_PERTURBATIONS if name != "spatter"])
     arguments = ["evaluate", str(tmp_path / "last.pt"), "--cifar-p", str(tmp_path / "p"), "--device", "cpu"]
     assert cli.main(arguments) == 1
-    assert "expected all of cifar-p for a mean, missing: spatter; --partial takes" in capsys.readouterr().err
+    assert "expected all of cifar-p for a mean, missing: spatter; the option partial takes" in capsys.readouterr().err
     assert cli.main([*arguments, "--partial", "--out", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
     assert "- CIFAR-P: 2 sequences per perturbation, of 5 frames\n" in text

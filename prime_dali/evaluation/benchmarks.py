@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arguments, _extras
+from .. import _extras
 from .._progress import plural
-from .._states import Kind, read_array
+from .._states import read_array
 from ..data import cifar
 from ..data.folders import find
 from ..data.formats import has_shards, open_records
 from ..data.records import Records, numbered
+from . import layouts
 from .classes import absent_classes, class_positions, folders_in, positions
 from .corruptions import SIDES
 from .image_sets import Arrays, Decoding, Pictures
-from .names import CORRUPTIONS, CORRUPTIONS_3D, EXTRA_CORRUPTIONS, SEVERITIES
+from .layouts import Layout
+from .names import SEVERITIES
 
 SIDE = SIDES["imagenet"]  # pixels, also of all images of ImageNet-3DCC and of all frames of ImageNet-P
 TINY_SIDE = SIDES["tinyimagenet"]
-C_BAR_CORRUPTIONS = 10
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class Reading:
     decoding: Decoding = Decoding()
 
 
+Read = Callable[[str, int], Arrays] | Callable[[str, int], Pictures]
+
+
 @dataclass(frozen=True)
 class Corrupted:
     """A benchmark of corruptions."""
@@ -50,34 +54,16 @@ class Corrupted:
     """Extra corruptions that are present, with some or all of the five severities."""
     available: frozenset[tuple[str, int]]
     """The (corruption, severity) pairs that are present."""
-    read: Callable[[str, int], Arrays] | Callable[[str, int], Pictures]
+    read: Read
     """The images of a corruption at a severity."""
     manifest: Mapping[str, Any] | None
-    """How the set was made, for a regenerated one (:func:`manifest`)."""
+    """How the set was made, for a regenerated one (:func:`.layouts.manifest`)."""
     lacking: tuple[str, ...] = ()
-    """Description of what is missing besides severities of ``counted``, such as classes."""
+    """Description of what is missing for the means: classes, and severities of ``counted``."""
 
     def parts(self) -> list[tuple[str, int]]:
         """The corruptions that are present, in the order of the tables."""
         return [(c, s) for c in (*self.counted, *self.extra) for s in SEVERITIES if (c, s) in self.available]
-
-
-_MANIFEST = Kind({}, "a manifest of a benchmark", "put back a copy of it, or make the benchmark again")
-
-
-def manifest(folder: Path, benchmark: str, why: str = "") -> dict[str, Any] | None:
-    """Read the ``manifest.json`` that ``prime-dali corrupt`` writes into a benchmark; None if there is none.
-
-    Raises:
-        ValueError: It is not a JSON object, or it belongs to another benchmark, with ``why`` in the message.
-    """
-    path = folder / "manifest.json"
-    if not path.is_file():
-        return None
-    content: dict[str, Any] = _MANIFEST.read_json(path)
-    if content.get("benchmark", benchmark) != benchmark:
-        raise ValueError(f"{path}: expected {benchmark}{why}, got {content['benchmark']}")
-    return content
 
 
 def cifar_clean(
@@ -116,13 +102,12 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
         ValueError: An unknown corruption, or wrong shapes or labels; the message names the file.
     """
     folder = Path(folder)
-    made = manifest(folder, f"CIFAR-{num_classes}-C{'-bar' if c_bar else ''}")
-    severities = _severities(folder, made) if made else SEVERITIES
-    names = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
-    counted, extra = _known(folder, names, c_bar)
+    kind = "-bar" if c_bar else ""
+    found = layouts.read(f"cifar-c{kind}", folder, f"CIFAR-{num_classes}-C{kind}")
+    severities = next(iter(found.severities.values()))
     labels = _cifar_labels(folder / "labels.npy", len(severities), num_classes)
     count = len(labels) // len(severities)
-    images = {name: read_array(folder / f"{name}.npy", mapped=True) for name in names}
+    images = {name: read_array(folder / f"{name}.npy", mapped=True) for name in found.severities}
     for name, array in images.items():
         wanted = (len(labels), cifar.SIDE, cifar.SIDE, 3)
         if array.shape != wanted or array.dtype != np.uint8:
@@ -135,16 +120,14 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
         start = severities.index(severity) * count
         return Arrays(images[corruption][start : start + count], labels[start : start + count])
 
-    available = frozenset((name, severity) for name in names for severity in severities)
-    return Corrupted(folder, counted, extra, available, read, made, _not_ten(names, c_bar))
+    return _corrupted(folder, found, read)
 
 
-def _severities(folder: Path, made: Mapping[str, Any]) -> tuple[int, ...]:
-    """The blocks of a regenerated CIFAR-C's files."""
-    wanted = made.get("severities", list(SEVERITIES))
-    if not isinstance(wanted, list) or not wanted or wanted != sorted({s for s in wanted if s in SEVERITIES}):
-        raise ValueError(f"{folder / 'manifest.json'}: expected severities, some of 1 to 5 in order, got {wanted!r}")
-    return tuple(wanted)
+def _corrupted(folder: Path, layout: Layout, read: Read, lacking: tuple[str, ...] = ()) -> Corrupted:
+    """A benchmark of this layout, which lacks more than that tells."""
+    available = frozenset((name, severity) for name, own in layout.severities.items() for severity in own)
+    lacking += layout.lacking
+    return Corrupted(folder, layout.counted, layout.extra, available, read, layout.manifest, lacking)
 
 
 def _cifar_labels(path: Path, blocks: int, num_classes: int) -> NDArray[np.int64]:
@@ -250,13 +233,11 @@ def imagenet_corrupted(
         FileNotFoundError: There is no folder or no corruption.
         ValueError: An unknown corruption or severity; or as for :func:`imagenet_pictures`.
     """
-    folder = Path(folder)
-    names = folders_in(folder)
+    folder, bar = Path(folder), "-bar" if c_bar else ""
     prefix, kind = ("Tiny-", "") if size == TINY_SIDE else ("", "not ")
     why = f" for a network whose size is {kind}{TINY_SIDE}"
-    made = manifest(folder, f"{prefix}ImageNet-C{'-bar' if c_bar else ''}", why)
-    found = _in_severities(folder, classes, _known(folder, names, c_bar), made, reading, size)
-    return replace(found, lacking=_not_ten(names, c_bar) + found.lacking)
+    layout = layouts.read(f"imagenet-c{bar}", folder, f"{prefix}ImageNet-C{bar}", why)
+    return _in_severities(folder, layout, classes, reading, size)
 
 
 def imagenet_3dcc(folder: str | Path, classes: Sequence[str], reading: Reading = Reading()) -> Corrupted:
@@ -269,32 +250,18 @@ def imagenet_3dcc(folder: str | Path, classes: Sequence[str], reading: Reading =
         FileNotFoundError, ValueError: As for :func:`imagenet_corrupted`.
     """
     folder = Path(folder)
-    for name in folders_in(folder):
-        if name not in CORRUPTIONS_3D:
-            raise ValueError(_arguments.unknown(f"{folder}: corruption", name, CORRUPTIONS_3D))
-    made = manifest(folder, "ImageNet-3DCC")
-    return _in_severities(folder, classes, (CORRUPTIONS_3D, ()), made, reading)
+    layout = layouts.read("imagenet-3dcc", folder, "ImageNet-3DCC")
+    return _in_severities(folder, layout, classes, reading)
 
 
 def _in_severities(
-    folder: Path,
-    classes: Sequence[str],
-    corruptions: tuple[tuple[str, ...], tuple[str, ...]],
-    made: Mapping[str, Any] | None,
-    reading: Reading,
-    size: int = SIDE,
+    folder: Path, layout: Layout, classes: Sequence[str], reading: Reading, size: int = SIDE
 ) -> Corrupted:
-    """A benchmark of corruptions in folders, from those that are counted and those that are not."""
-    names, (counted, extra) = folders_in(folder), corruptions
-    severities = {str(s): s for s in SEVERITIES}
-    available: set[tuple[str, int]] = set()
+    """A benchmark of corruptions in folders."""
     incomplete: dict[Path, str] = {}
-    for name in names:
-        for inside in folders_in(folder / name):
-            if inside not in severities:
-                raise ValueError(f"{folder / name}: expected folders 1 to 5, the severities, got {inside!r}")
-            available.add((name, severities[inside]))
-            part = folder / name / inside
+    for name, severities in layout.severities.items():
+        for severity in severities:
+            part = folder / name / str(severity)
             if absent := _absent(part, classes, reading):
                 incomplete[part] = absent
 
@@ -305,8 +272,8 @@ def _in_severities(
     if incomplete:
         part, absent = next(iter(incomplete.items()))
         more = f", and some in {plural(len(incomplete) - 1, 'other folder')}" if len(incomplete) > 1 else ""
-        lacking += (f"{absent} in {part}{more}",)
-    return Corrupted(folder, counted, extra, frozenset(available), read, made, lacking)
+        lacking = (f"{absent} in {part}{more}",)
+    return _corrupted(folder, layout, read, lacking)
 
 
 def _absent(part: Path, classes: Sequence[str], reading: Reading) -> str:
@@ -348,21 +315,3 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
             f"the wnids of ImageNet: expected timm or a clean set of all classes; {_extras.install('train')}"
         )
     return tuple(wnids if num_classes == 1000 else wnids[::10])
-
-
-def _known(folder: Path, names: Sequence[str], c_bar: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The corruptions in ``folder`` that the mean includes, and the extra ones."""
-    if not names:
-        where = "no such folder" if not folder.is_dir() else "expected <corruption>.npy, found none"
-        raise FileNotFoundError(f"{folder}: {where}")
-    if c_bar:
-        return tuple(names), ()
-    known = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
-    for name in names:
-        if name not in known:
-            raise ValueError(_arguments.unknown(f"{folder}: corruption", name, known))
-    return CORRUPTIONS, tuple(name for name in EXTRA_CORRUPTIONS if name in names)
-
-
-def _not_ten(names: Sequence[str], c_bar: bool) -> tuple[str, ...]:
-    return (f"ten corruptions, got {len(names)}",) if c_bar and len(names) != C_BAR_CORRUPTIONS else ()

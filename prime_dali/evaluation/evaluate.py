@@ -26,6 +26,7 @@ from . import (
     benchmarks,
     image_sets,
     imagenet_sets,
+    layouts,
     predicting,
     report,
     report_tables,
@@ -333,25 +334,17 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
     if (options.reference is None) == (wanted == "standard"):
         raise ValueError("reference: expected with --normalize standard, and only then")
 
-    def check_complete(name: str, lacking: Sequence[str]) -> None:
-        if lacking and not options.partial:
-            raise ValueError(
-                f"{options.folders[name]}: expected all of {name} for a mean, missing: {'; '.join(lacking)}; "
-                "--partial takes the mean over the rest"
-            )
-
     rules = {}
     for name, what in sets.items():
+        if not options.partial:
+            layouts.check_complete(name, options.folders[name], what.lacking)
         if not isinstance(what, benchmarks.Corrupted):  # photographs, or sequences
-            check_complete(name, what.lacking)
             continue
-        there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}
-        lacking = (*what.lacking, *scores.missing(there, what.counted))
-        check_complete(name, lacking)
         if wanted == "alexnet" and name == "cifar-c":
             raise ValueError("normalize: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
         normalization = wanted if name in C_SETS else "none"  # C-bar has no reference of its own
         reference = report.read_reference(options.reference, name, dataset) if normalization == "standard" else None
-        rules[name] = report.Rule(normalization, reference, lacking)
+        rules[name] = report.Rule(normalization, reference, what.lacking)
+        there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}
         rules[name].mce(there, what.counted)  # better to learn now than at the end what the reference lacks
     return rules

@@ -58,7 +58,12 @@ C_SETS = ("cifar-c", "imagenet-c")
 """Benchmarks of :data:`CORRUPTIONS`, whose mean corruption error can be relative to a reference's errors."""
 
 C_BAR_SETS = ("cifar-c-bar", "imagenet-c-bar")
-"""Benchmarks of ten other corruptions."""
+"""Benchmarks of :data:`C_BAR_CORRUPTIONS` other corruptions."""
+
+C_BAR_CORRUPTIONS = 10
+
+P_SETS = ("cifar-p", "imagenet-p")
+"""Benchmarks of perturbation sequences."""
 
 HEADINGS = {
     "clean": "clean", "cifar-c": "CIFAR-C", "cifar-c-bar": "CIFAR-C-bar", "cifar-p": "CIFAR-P",

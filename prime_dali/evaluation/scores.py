@@ -73,11 +73,11 @@ ALEXNET_ERRORS = dict(zip(CORRUPTIONS, (
 """Mean errors over the five severities of ImageNet-C (Hendrycks and Dietterich, 2019)."""
 
 
-def missing(accuracies: Accuracies, corruptions: Sequence[str] = CORRUPTIONS) -> list[str]:
-    """Descriptions of the severities of ``corruptions`` that ``accuracies`` lacks."""
+def missing(present: Mapping[str, Collection[int]], corruptions: Sequence[str] = CORRUPTIONS) -> list[str]:
+    """Descriptions of the severities of ``corruptions`` that are not ``present``, such as accuracies or layouts."""
     out = []
     for corruption in corruptions:
-        lacking = [s for s in SEVERITIES if s not in accuracies.get(corruption, {})]
+        lacking = [s for s in SEVERITIES if s not in present.get(corruption, ())]
         if len(lacking) == len(SEVERITIES):
             out.append(corruption)
         elif lacking:

@@ -12,15 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from .. import _arguments
 from .._states import read_array
 from ..data import cifar
 from ..data.folders import shown
 from ..data.pictures import PhotoError
+from . import layouts
 from .benchmarks import SIDE, Reading
-from .classes import absent_classes, class_positions, folders_in
+from .classes import absent_classes, class_positions
 from .image_sets import readable
-from .names import CIFAR_PERTURBATIONS, EXTRA_PERTURBATIONS, PERTURBATIONS
+from .names import PERTURBATIONS
 
 ALEXNET_FLIP_RATES = dict(zip(PERTURBATIONS, (
     0.2365, 0.3006, 0.0930, 0.0594, 0.1193, 0.0489, 0.1101, 0.1310, 0.0705, 0.2353,
@@ -163,11 +163,8 @@ def cifar_perturbed(folder: str | Path) -> Perturbed:
         ValueError: An unknown perturbation, fewer than two frames, or other wrong shapes; the message names the file.
     """
     folder = Path(folder)
-    names = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
-    if not names:
-        where = "no such folder" if not folder.is_dir() else "expected <perturbation>.npy, found none"
-        raise FileNotFoundError(f"{folder}: {where}")
-    extra = _extra(folder, names, CIFAR_PERTURBATIONS)
+    layout = layouts.read("cifar-p", folder)
+    names = sorted(layout.severities)
     images = {name: read_array(folder / f"{name}.npy", mapped=True) for name in names}
     count = len(images[names[0]]) if images[names[0]].ndim else 0
     for name, array in images.items():
@@ -179,8 +176,8 @@ def cifar_perturbed(folder: str | Path) -> Perturbed:
                 f"two frames or more, got {array.dtype} {list(array.shape)}"
             )
     return Perturbed(
-        folder, CIFAR_PERTURBATIONS, extra, frozenset(names), lambda name: _Arrays(images[name]), None,
-        tuple(name for name in CIFAR_PERTURBATIONS if name not in names),
+        folder, layout.counted, layout.extra, frozenset(names), lambda name: _Arrays(images[name]), None,
+        layout.lacking,
     )  # fmt: skip
 
 
@@ -198,11 +195,10 @@ def imagenet_perturbed(folder: str | Path, classes: Sequence[str], reading: Read
             fewer than two frames, or another number of frames than the first one.
     """
     folder = Path(folder)
-    names = folders_in(folder)
-    extra = _extra(folder, names, PERTURBATIONS)
+    layout = layouts.read("imagenet-p", folder)
     files: dict[str, list[str]] = {}
-    lacking = [name for name in PERTURBATIONS if name not in names]
-    for name in names:
+    lacking = [*layout.lacking]
+    for name in layout.severities:
         there = class_positions(folder / name, classes, reading.subset)
         files[name] = [str(file) for wnid in there for file in _mp4(folder / name / wnid)]
         if absent := absent_classes(there, classes):
@@ -216,17 +212,9 @@ def imagenet_perturbed(folder: str | Path, classes: Sequence[str], reading: Read
         return _Videos(files[perturbation], frames, reading.decoding.workers)
 
     return Perturbed(
-        folder, PERTURBATIONS, extra, frozenset(names), read, ALEXNET_FLIP_RATES, tuple(lacking), ALEXNET_TOP5_DISTANCES
-    )
-
-
-def _extra(folder: Path, names: Sequence[str], counted: Sequence[str]) -> tuple[str, ...]:
-    """The perturbations of ``names`` that are not counted; ValueError for one that there is not."""
-    known = tuple(dict.fromkeys((*counted, *PERTURBATIONS, *EXTRA_PERTURBATIONS)))
-    for name in names:
-        if name not in known:
-            raise ValueError(_arguments.unknown(f"{folder}: perturbation", name, known))
-    return tuple(name for name in known if name in names and name not in counted)
+        folder, layout.counted, layout.extra, frozenset(files), read, ALEXNET_FLIP_RATES, tuple(lacking),
+        ALEXNET_TOP5_DISTANCES,
+    )  # fmt: skip
 
 
 def _mp4(folder: Path) -> list[Path]:

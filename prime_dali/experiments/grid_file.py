@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments, _yaml
-from ..evaluation.names import C_SETS, CIFAR_SETS, CORRUPTIONS, IMAGENET_SETS
+from ..evaluation import layouts
+from ..evaluation.names import C_SETS, CIFAR_SETS, IMAGENET_SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
 
@@ -174,8 +175,9 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
 
     Raises:
         TypeError, ValueError: An unknown or unfit setting of any run, or option of the evaluation; no benchmark of
-            corruptions, or one that lacks some; two runs of a name.
-        FileNotFoundError: A folder that one of the ``chosen`` runs needs.
+            corruptions; two runs of a name; a benchmark lacks corruptions or severities that one of the ``chosen`` runs
+            needs.
+        FileNotFoundError: A folder that one of these needs.
     """
     from ..evaluation import command
 
@@ -216,26 +218,20 @@ def check(grid: Grid, chosen: Sequence[Run]) -> None:
 
 
 def _check_folders(grid: Grid, chosen: Sequence[Run]) -> None:
-    """Check that what these runs read is there, and the benchmark of corruptions complete; errors as :func:`check`."""
+    """Check that what these runs read is there, and the benchmarks complete; errors as :func:`check`."""
     folders = {Path(grid.config(run).data) for run in chosen}
     folders |= {Path(value) for name, value in grid.evaluate.items() if name in FOLDERS}
     for folder in sorted(folders):
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such file or folder")
-    if not grid.evaluate.get("partial"):
-        for name in (name for name in C_SETS if name in grid.evaluate):
-            _check_corruptions(name, Path(grid.evaluate[name]))
-
-
-def _check_corruptions(name: str, folder: Path) -> None:
-    """Raise a ValueError if a benchmark has no files of some corruption, which its evaluation would find out after
-    every training."""
-    present = {path.stem if path.suffix == ".npy" else path.name for path in folder.iterdir()}
-    if missing := [corruption for corruption in CORRUPTIONS if corruption not in present]:
-        raise ValueError(
-            f"evaluate: {folder}: expected all of {name} for a mean, missing: {', '.join(missing)}; "
-            "partial=true takes the mean over the rest"
-        )
+    for name in (name for name in layouts.SETS if name in grid.evaluate):
+        folder = Path(grid.evaluate[name])
+        try:  # which the evaluation would find out after every training
+            layout = layouts.read(name, folder)
+            if not grid.evaluate.get("partial"):
+                layouts.check_complete(name, folder, layout.lacking)
+        except (ValueError, FileNotFoundError) as error:
+            raise type(error)(f"evaluate: {error}") from None
 
 
 def check_read(base: Mapping[str, Any], configs: Iterable[TrainConfig]) -> None:

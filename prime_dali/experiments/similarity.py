@@ -32,7 +32,7 @@ from .. import _devices
 from .._files import replacing
 from .._progress import Progress, facts, plural
 from .._states import Kind
-from ..evaluation import benchmarks
+from ..evaluation import layouts
 from ..evaluation.corruptions import SIDES
 from . import features, samples, similarity_report
 from .arguments import CLEAN, SIMILARITY
@@ -222,7 +222,7 @@ def _origin(folder: Path | None, images: samples.Images) -> str:
     if folder is None:
         return "made in memory, not stored as JPEG"
     name = "ImageNet-C" if isinstance(images, samples.Photos) else f"CIFAR-{len(images.data.classes)}-C"
-    return f"{folder}{'' if benchmarks.manifest(folder, name) is None else ' (regenerated)'}"
+    return f"{folder}{'' if layouts.manifest(folder, name) is None else ' (regenerated)'}"
 
 
 _KIND = Kind(
