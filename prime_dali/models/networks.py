@@ -14,6 +14,7 @@ from torch import nn
 
 from .. import _arguments
 from .._states import Kind
+from ..data.cifar import SIDE
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 from . import cifar
 from .creation import create, nearest, timm, timm_model, torchvision_names
@@ -197,11 +198,16 @@ def _from_timm(source: str) -> Classifier:
         ) from error
     seen = timm("data").resolve_model_data_config(network)
     size = seen["input_size"][1]
-    resize = None if size == 32 else int(size / seen["crop_pct"])  # CIFAR's images are not resized
     return Classifier(
         network, source, network.num_classes, mean=_triple(seen["mean"]), std=_triple(seen["std"]), size=size,
-        resize=resize, source=source,
+        resize=_resize(size, seen["crop_pct"]), source=source,
     )  # fmt: skip
+
+
+def _resize(size: int, crop: float = 224 / 256) -> int | None:
+    """The shorter side to resize test images to, if a crop of side ``size`` is this part of it; None: images of CIFAR's
+    size are CIFAR's, which are not resized."""
+    return None if size == SIDE else int(size / crop)
 
 
 def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Classifier:
@@ -269,13 +275,11 @@ def _from_state_dict(
             network = create(name, num_classes, stem)
     _fill(network, state, source)
     if size is None:
-        size = 32 if stem == "cifar" else 224
-    small = size == 32
-    mean, std = CIFAR_STATISTICS.get(num_classes, IMAGENET_STATISTICS) if small else IMAGENET_STATISTICS
+        size = SIDE if stem == "cifar" else 224
+    mean, std = CIFAR_STATISTICS.get(num_classes, IMAGENET_STATISTICS) if size == SIDE else IMAGENET_STATISTICS
     return Classifier(
         network, name, num_classes, stem, mean=statistics.get("mean", mean), std=statistics.get("std", std),
-        size=_arguments.integer("size", size, 8, _arguments.MAX_SIDE), resize=None if small else size * 256 // 224,
-        source=source,
+        size=_arguments.integer("size", size, 8, _arguments.MAX_SIDE), resize=_resize(size), source=source,
     )  # fmt: skip
 
 
