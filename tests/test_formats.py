@@ -290,6 +290,12 @@ def test_sets_that_do_not_fit_together(root: Path, tmp_path: Path) -> None:
             Reader(**({"folder": tmp_path} | arguments))  # type: ignore[arg-type]
 
 
+def test_a_data_set_of_no_shards(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text('{"_data_files": []}')
+    with pytest.raises(ValueError, match=r"expected one subfolder per class in .*, or shards, got none"):
+        open_records(tmp_path)
+
+
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = formats.importlib.util.find_spec
     monkeypatch.setattr(formats.importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name))

@@ -14,6 +14,7 @@ import time
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,14 +79,15 @@ def open_records(path: str | os.PathLike[str], split: str | None = None, label: 
         ValueError: A folder has no class folders or no images, or ``label`` is given for class folders.
         OSError: A folder or file cannot be read.
     """
-    shards = _shards(str(Path(path)), split)
-    if not isinstance(shards, str):
-        return _indexed(shards, label)
+    found = _found(str(Path(path)), split)
+    if found.shards:
+        return _indexed(found.shards, label)
     if label is not None:
         raise ValueError(
-            f"label: expected none for the class folders in {shown(shards)}, whose names are the labels, got {label!r}"
+            f"label: expected none for the class folders in {shown(found.path)}, whose names are the labels, "
+            f"got {label!r}"
         )
-    return _class_folders(shards)
+    return _class_folders(found.path)
 
 
 def _class_folders(folder: str) -> Records:
@@ -96,14 +98,23 @@ def _class_folders(folder: str) -> Records:
 # Which files.
 
 
-def _shards(path: str, split: str | None) -> str | list[str]:
-    """The shards of a data set, or its folder of class folders."""
+class _Found(NamedTuple):
+    """The files of a data set."""
+
+    path: str
+    """Its folder, or the shard or pattern that was given."""
+    shards: Sequence[str]
+    """In their order; none: the folder has class folders, or should."""
+
+
+def _found(path: str, split: str | None) -> _Found:
+    """The files of a data set, or of a part of it."""
     if split is not None:
         return _split(path, split)
     if os.path.isdir(path):
         return _inside(path)
     if os.path.isfile(path):
-        return [path]
+        return _Found(path, [path])
     found = []
     for name in _braces(path):
         some = sorted(glob.glob(name)) if glob.has_magic(name) else [name] if os.path.exists(name) else []
@@ -111,7 +122,7 @@ def _shards(path: str, split: str | None) -> str | list[str]:
             of = "" if name == path else f" of the pattern {shown(path)}"
             raise FileNotFoundError(f"{shown(name)}: expected a folder, a shard or a pattern of shards, found none{of}")
         found += some
-    return found
+    return _Found(path, found)
 
 
 def has_shards(path: str | os.PathLike[str], split: str | None = None) -> bool:
@@ -120,12 +131,12 @@ def has_shards(path: str | os.PathLike[str], split: str | None = None) -> bool:
     if split is None and not os.path.isdir(name):
         return kind(name) is not None
     found = _part(name, split) if split else _inside(name)
-    return isinstance(found, list)
+    return found is not None and bool(found.shards)
 
 
-def _split(path: str, split: str) -> str | list[str]:
+def _split(path: str, split: str) -> _Found:
     """A part of a data set, from a folder that has all parts."""
-    if found := _part(path, split):
+    if (found := _part(path, split)) is not None:
         return found
     if os.path.isfile(path) or is_pattern(path):
         raise ValueError(
@@ -140,28 +151,28 @@ def _split(path: str, split: str) -> str | list[str]:
     )
 
 
-def _part(path: str, split: str) -> str | list[str] | None:
+def _part(path: str, split: str) -> _Found | None:
     for name in SPLITS[split]:
         if os.path.isdir(inside := os.path.join(path, name)):
             return _inside(inside)
         for place in filter(os.path.isdir, (path, os.path.join(path, "data"))):  # data: on the Hugging Face hub
             named = [shard for shard in _files(place) if name in re.split(r"[^a-z]+", os.path.basename(shard).lower())]
             if named:
-                return _complete(named)
+                return _Found(place, _complete(named))
     return None
 
 
-def _inside(folder: str) -> str | list[str]:
-    """The shards in a folder, or the folder itself if it has class folders."""
+def _inside(folder: str) -> _Found:
+    """What is in a folder that has no parts."""
     if os.path.exists(parts := os.path.join(folder, "dataset_dict.json")):
         raise ValueError(
             f"{shown(parts)}: expected one part of a data set, got a folder of several; name its subfolder"
         )
     if os.path.exists(state := os.path.join(folder, "state.json")):  # of save_to_disk, which has the order
-        return [os.path.join(folder, name["filename"]) for name in _STATE.read_json(Path(state))["_data_files"]]
-    shards = _files(folder)
+        names = [file["filename"] for file in _STATE.read_json(Path(state))["_data_files"]]
+        return _Found(folder, [os.path.join(folder, name) for name in names])
     # Class folders, as ever, also where the archives lie beside them from which they come.
-    return folder if folders.classes(folder) or not shards else _complete(shards)
+    return _Found(folder, [] if folders.classes(folder) else _complete(_files(folder)))
 
 
 def _files(folder: str) -> list[str]:
