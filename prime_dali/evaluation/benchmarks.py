@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,12 +40,12 @@ class Reading:
     decoding: Decoding = Decoding()
 
 
-Read = Callable[[str, int], Arrays] | Callable[[str, int], Pictures]
+Images = TypeVar("Images", Arrays, Pictures)
 
 
 @dataclass(frozen=True)
-class Corrupted:
-    """A benchmark of corruptions."""
+class Corrupted(Generic[Images]):
+    """A benchmark of corruptions, in arrays or in image files."""
 
     folder: Path
     counted: tuple[str, ...]
@@ -54,7 +54,7 @@ class Corrupted:
     """Extra corruptions that are present, with some or all of the five severities."""
     available: frozenset[tuple[str, int]]
     """The (corruption, severity) pairs that are present."""
-    read: Read
+    read: Callable[[str, int], Images]
     """The images of a corruption at a severity."""
     manifest: Mapping[str, Any] | None
     """How the set was made, for a regenerated one (:func:`.layouts.manifest`)."""
@@ -87,7 +87,7 @@ def cifar_clean(
     return Arrays(part.images, part.labels)
 
 
-def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False) -> Corrupted:
+def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False) -> Corrupted[Arrays]:
     """Open CIFAR-10-C, CIFAR-100-C or CIFAR-10-C-bar; images stay in their files until they are used.
 
     Args:
@@ -123,7 +123,9 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
     return _corrupted(folder, found, read)
 
 
-def _corrupted(folder: Path, layout: Layout, read: Read, lacking: tuple[str, ...] = ()) -> Corrupted:
+def _corrupted(
+    folder: Path, layout: Layout, read: Callable[[str, int], Images], lacking: tuple[str, ...] = ()
+) -> Corrupted[Images]:
     """A benchmark of this layout, which lacks more than that tells."""
     available = frozenset((name, severity) for name, own in layout.severities.items() for severity in own)
     lacking += layout.lacking
@@ -220,7 +222,7 @@ def imagenet_corrupted(
     *,
     c_bar: bool = False,
     size: int = SIDE,
-) -> Corrupted:
+) -> Corrupted[Pictures]:
     """Open ImageNet-C or ImageNet-C-bar: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, not resized or cropped.
 
     Args:
@@ -240,7 +242,7 @@ def imagenet_corrupted(
     return _in_severities(folder, layout, classes, reading, size)
 
 
-def imagenet_3dcc(folder: str | Path, classes: Sequence[str], reading: Reading = Reading()) -> Corrupted:
+def imagenet_3dcc(folder: str | Path, classes: Sequence[str], reading: Reading = Reading()) -> Corrupted[Pictures]:
     """Open ImageNet-3DCC: ``<corruption>/<1..5>/<wnid>/*``, 224 x 224 pixels, not resized or cropped.
 
     Args:
@@ -256,7 +258,7 @@ def imagenet_3dcc(folder: str | Path, classes: Sequence[str], reading: Reading =
 
 def _in_severities(
     folder: Path, layout: Layout, classes: Sequence[str], reading: Reading, size: int = SIDE
-) -> Corrupted:
+) -> Corrupted[Pictures]:
     """A benchmark of corruptions in folders."""
     incomplete: dict[Path, str] = {}
     for name, severities in layout.severities.items():

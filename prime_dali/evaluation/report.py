@@ -24,7 +24,7 @@ from .stability import mean_flip_rate, mean_top5_distance
 
 FORMAT, VERSION = "prime-dali-results", 1
 
-Set = image_sets.ImageSet | benchmarks.Corrupted | sequences.Perturbed
+Set = image_sets.ImageSet | benchmarks.Corrupted[Any] | sequences.Perturbed
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _images(what: image_sets.ImageSet, count: scores.Count) -> dict[str, Any]:
 
 
 def _corruptions(
-    what: benchmarks.Corrupted, counts: Mapping[str, Mapping[int, scores.Count]], rule: Rule
+    what: benchmarks.Corrupted[Any], counts: Mapping[str, Mapping[int, scores.Count]], rule: Rule
 ) -> dict[str, Any]:
     """The entry of a benchmark of corruptions."""
     accuracies = {c: {s: count.accuracy for s, count in row.items()} for c, row in counts.items()}

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -34,6 +35,10 @@ Draw = Callable[[torch.Tensor, int, range], torch.Tensor]
 Each sample depends only on the seed and these indices."""
 
 
+Part = tuple[str, int]
+"""A corruption at a severity."""
+
+
 def checked(options: argparse.Namespace, counts: Sequence[str], methods: Collection[str]) -> list[str]:
     """The selected methods, without duplicates, in the order of ``methods``.
 
@@ -56,6 +61,7 @@ class Photos:
     root: Path | None
     """The folder of all photographs; None: they were named individually."""
     kind = "imagenet"
+    benchmark = "ImageNet-C"
 
     @classmethod
     def of(cls, folder: Path) -> Photos:
@@ -85,6 +91,11 @@ class Photos:
         """RGB ``[224, 224, 3]``; PhotoError for a file that is not an image."""
         return read_224(self.files[number])
 
+    def corrupted(self, folder: Path, parts: Sequence[Part]) -> Source:
+        """ImageNet-C that was made from these images; errors as for :meth:`Corruptions.of`."""
+        _check_complete(folder, [f"{name}/{s}" for name, s in parts if not (folder / name / str(s)).is_dir()])
+        return _Files(self, folder)
+
 
 @dataclass(frozen=True)
 class CifarImages:
@@ -92,6 +103,11 @@ class CifarImages:
 
     data: Cifar
     kind = "cifar"
+
+    @property
+    def benchmark(self) -> str:
+        """What the set of their corruptions is called."""
+        return f"CIFAR-{len(self.data.classes)}-C"
 
     def __len__(self) -> int:
         return len(self.data.images)
@@ -111,6 +127,14 @@ class CifarImages:
     def read(self, number: int) -> NDArray[np.uint8]:
         """RGB ``[32, 32, 3]``."""
         return self.data.images[number]
+
+    def corrupted(self, folder: Path, parts: Sequence[Part]) -> Source:
+        """CIFAR-C that was made from these images; errors as for :meth:`Corruptions.of`."""
+        found = benchmarks.cifar_corrupted(folder, len(self.data.classes))
+        _check_complete(folder, [f"{name} {s}" for name, s in parts if (name, s) not in found.available])
+        if not np.array_equal(found.read(*parts[0]).labels, self.data.labels):
+            raise ValueError(f"{folder}: expected the {len(self)} images of CIFAR's test part, got other labels")
+        return _Arrays(found)
 
 
 Images = Photos | CifarImages
@@ -134,6 +158,65 @@ def images_of(folder: Path | None, cifar: Sequence[str] | None, *, train: bool =
     return CifarImages(read_cifar(cifar[1], int(cifar[0]), train=train))
 
 
+class Source(Protocol):
+    """Where corrupted images come from."""
+
+    mapped: bool
+    """Whether they are in mapped files, so that more processes are no faster."""
+
+    def read(self, number: int, parts: Sequence[Part]) -> NDArray[np.uint8]:
+        """An image under each of these corruptions: RGB ``[len(parts), H, W, 3]``; errors as
+        :meth:`Corruptions.read`."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Made in memory."""
+
+    images: Images
+    seed: int
+    mapped = False
+
+    def read(self, number: int, parts: Sequence[Part]) -> NDArray[np.uint8]:
+        image, kind = self.images.read(number), self.images.kind
+        return np.stack([corruptions.one(kind, image, *part, seed=self.seed, number=number) for part in parts])
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Files ``<corruption>/<severity>/<photograph>``."""
+
+    images: Photos
+    folder: Path
+    mapped = False
+
+    def read(self, number: int, parts: Sequence[Part]) -> NDArray[np.uint8]:
+        return np.stack([self._file(*part, number) for part in parts])
+
+    def _file(self, name: str, severity: int, number: int) -> NDArray[np.uint8]:
+        path = self.folder / name / str(severity) / jpeg_name(Path(self.images.name(number)))
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{shown(path)}: expected the corrupted {shown(self.images.name(number))}, no such file"
+            )
+        pixels = np.asarray(open_picture(path))
+        if pixels.shape[:2] != (benchmarks.SIDE, benchmarks.SIDE):
+            raise ValueError(f"{path}: expected {benchmarks.SIDE} x {benchmarks.SIDE} pixels, got {pixels.shape[:2]}")
+        return pixels
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The arrays of CIFAR-C."""
+
+    benchmark: benchmarks.Corrupted[image_sets.Arrays]
+    mapped = True
+
+    def read(self, number: int, parts: Sequence[Part]) -> NDArray[np.uint8]:
+        return np.stack([self.benchmark.read(*part).images[number] for part in parts])
+
+
 @dataclass(frozen=True)
 class Corruptions:
     """Corrupted images: made in memory, or read from a benchmark that was made from the same images."""
@@ -141,9 +224,7 @@ class Corruptions:
     images: Images
     names: Sequence[str]
     severities: Sequence[int]
-    seed: int = 0
-    stored: benchmarks.Corrupted | Path | None = None
-    """None: made in memory. Of CIFAR, the open benchmark; else the folder ``<corruption>/<severity>/<photograph>``."""
+    source: Source
 
     @classmethod
     def of(
@@ -170,10 +251,10 @@ class Corruptions:
             _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
         _arguments.integer("seed", seed, 0, 2**63 - 1)
         ordered, levels = sorted(set(wanted), key=known.index), sorted(set(severities))
-        if folder is None:
-            corruptions.require(ordered)
-        parts = [(name, severity) for name in ordered for severity in levels]
-        return cls(images, ordered, levels, seed, None if folder is None else _opened(folder, images, parts))
+        if folder is not None:
+            return cls(images, ordered, levels, images.corrupted(folder, _parts(ordered, levels)))
+        corruptions.require(ordered)
+        return cls(images, ordered, levels, _Made(images, seed))
 
     def read(self, number: int) -> NDArray[np.uint8]:
         """The image under each corruption at each severity: RGB ``[corruptions * severities, H, W, 3]``.
@@ -181,40 +262,11 @@ class Corruptions:
         Raises:
             FileNotFoundError, PhotoError, ValueError: A file is not there or not what it should be; it is named.
         """
-        parts = [(name, severity) for name in self.names for severity in self.severities]
-        if isinstance(self.stored, Path):
-            return np.stack([self._file(*part, number) for part in parts])
-        if self.stored is not None:
-            blocks = (self.stored.read(*part) for part in parts)
-            return np.stack([block.images[number] for block in blocks if isinstance(block, image_sets.Arrays)])
-        image = self.images.read(number)
-        kind = self.images.kind
-        return np.stack([corruptions.one(kind, image, *part, seed=self.seed, number=number) for part in parts])
-
-    def _file(self, name: str, severity: int, number: int) -> NDArray[np.uint8]:
-        assert isinstance(self.stored, Path)
-        path = self.stored / name / str(severity) / jpeg_name(Path(self.images.name(number)))
-        if not path.exists():
-            raise FileNotFoundError(
-                f"{shown(path)}: expected the corrupted {shown(self.images.name(number))}, no such file"
-            )
-        pixels = np.asarray(open_picture(path))
-        if pixels.shape[:2] != (benchmarks.SIDE, benchmarks.SIDE):
-            raise ValueError(f"{path}: expected {benchmarks.SIDE} x {benchmarks.SIDE} pixels, got {pixels.shape[:2]}")
-        return pixels
+        return self.source.read(number, _parts(self.names, self.severities))
 
 
-def _opened(folder: Path, images: Images, parts: Sequence[tuple[str, int]]) -> benchmarks.Corrupted | Path:
-    """A benchmark that was made from these images, as :attr:`Corruptions.stored`; ``parts``: corruptions and severities
-    that it must have. Errors as for :meth:`Corruptions.of`."""
-    if not isinstance(images, CifarImages):
-        _check_complete(folder, [f"{name}/{s}" for name, s in parts if not (folder / name / str(s)).is_dir()])
-        return folder
-    found = benchmarks.cifar_corrupted(folder, len(images.data.classes))
-    _check_complete(folder, [f"{name} {s}" for name, s in parts if (name, s) not in found.available])
-    if not np.array_equal(found.read(*parts[0]).labels, images.data.labels):
-        raise ValueError(f"{folder}: expected the {len(images)} images of CIFAR's test part, got other labels")
-    return found
+def _parts(names: Sequence[str], severities: Sequence[int]) -> list[Part]:
+    return [(name, severity) for name in names for severity in severities]
 
 
 def _check_complete(folder: Path, lacking: Sequence[str]) -> None:
@@ -225,34 +277,34 @@ def _check_complete(folder: Path, lacking: Sequence[str]) -> None:
 class _Pairs(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
     """Clean image, corrupted ones, and an error message: an exception would carry the worker's whole traceback."""
 
-    def __init__(self, source: Corruptions, numbers: Sequence[int]) -> None:
-        self.source, self.numbers = source, numbers
+    def __init__(self, corrupted: Corruptions, numbers: Sequence[int]) -> None:
+        self.corrupted, self.numbers = corrupted, numbers
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor, str]:
         try:
-            clean = self.source.images.read(self.numbers[place])
-            corrupted = self.source.read(self.numbers[place])
+            clean = self.corrupted.images.read(self.numbers[place])
+            corrupted = self.corrupted.read(self.numbers[place])
         except (OSError, ValueError) as error:
             return torch.empty(0), torch.empty(0), str(error)
         return torch.tensor(clean).permute(2, 0, 1), torch.from_numpy(corrupted).permute(0, 3, 1, 2), ""
 
 
-def pairs(source: Corruptions, numbers: Sequence[int], workers: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def pairs(corrupted: Corruptions, numbers: Sequence[int], workers: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Of each number in order: clean image ``[3, H, W]`` and corrupted ones ``[C, 3, H, W]``, both uint8.
 
     Raises:
         ValueError: A file is not there or not what it should be; the message names it.
     """
-    if isinstance(source.stored, benchmarks.Corrupted):
-        workers = 0  # mapped files need no help
+    if corrupted.source.mapped:
+        workers = 0
     with _one_thread() if workers else contextlib.nullcontext():
-        for clean, corrupted, error in DataLoader(_Pairs(source, numbers), batch_size=None, num_workers=workers):
+        for clean, changed, error in DataLoader(_Pairs(corrupted, numbers), batch_size=None, num_workers=workers):
             if error:
                 raise ValueError(error)
-            yield clean, corrupted
+            yield clean, changed
 
 
 @contextlib.contextmanager

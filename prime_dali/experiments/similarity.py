@@ -221,8 +221,7 @@ def _origin(folder: Path | None, images: samples.Images) -> str:
     """Description of the source of the corrupted images."""
     if folder is None:
         return "made in memory, not stored as JPEG"
-    name = "ImageNet-C" if isinstance(images, samples.Photos) else f"CIFAR-{len(images.data.classes)}-C"
-    return f"{folder}{'' if layouts.manifest(folder, name) is None else ' (regenerated)'}"
+    return f"{folder}{'' if layouts.manifest(folder, images.benchmark) is None else ' (regenerated)'}"
 
 
 _KIND = Kind(
