@@ -45,7 +45,7 @@ def natural_images(
 
     From the fourth on channels are the first three again.
 
-    Smooth like decoded photographs, because white noise would be a case of its own: neighbours that always differ make
+    Smooth like decoded photographs, because white noise would be a case of its own: neighbors that always differ make
     branches, clipping and table look-ups behave as on no data set.
     """
     generator = torch.Generator().manual_seed(SEED)

@@ -179,7 +179,7 @@ def test_severity_and_width_matter() -> None:
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32])
-def test_dtypes_layouts_and_normalisation(dtype: torch.dtype, channels_last: bool, device: str) -> None:
+def test_dtypes_layouts_and_normalization(dtype: torch.dtype, channels_last: bool, device: str) -> None:
     layout = torch.channels_last if channels_last else torch.contiguous_format
     levels, index = make_images(4, 20, 24, dtype=torch.uint8), torch.arange(4)
     images = levels if dtype == torch.uint8 else (levels / 255).to(dtype)

@@ -77,7 +77,7 @@ def test_fields_that_a_batch_shares(cuda: Any) -> None:
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("size", [(20, 24), (19, 23)])
 def test_outputs(size: tuple[int, int], layout: str, cuda: Any) -> None:
-    """Bytes in or floats, dtypes and layouts out, flips, normalisation, views: all of the same augmented images."""
+    """Bytes in or floats, dtypes and layouts out, flips, normalization, views: all of the same augmented images."""
     images = make_images(3, *size, torch.uint8).numpy()
     plan = sample("cifar", np.arange(3), size=size, view=("clean", 0, 1))
     base = apply(cuda, images, plan)

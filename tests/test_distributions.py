@@ -28,7 +28,7 @@ def only(primitive: str, name: str = "imagenet", **changes) -> PrimeConfig:
 
 
 def chi_square(observed: np.ndarray, probabilities: np.ndarray) -> float:
-    """p-value; neighbouring cells are pooled until each expects at least 20."""
+    """p-value; neighboring cells are pooled until each expects at least 20."""
     expected = probabilities * observed.sum()
     edges = [0]
     for i in range(len(expected)):

@@ -80,7 +80,7 @@ def test_damaged_files_of_a_run(change: object, message: str, tmp_path: Path) ->
 def test_tables_and_pictures_with_a_run_missing(
     module: object, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run has not been run; tables in per cent, reported numbers beside, a picture."""
+    """The first run has not been run; tables in percent, reported numbers beside, a picture."""
     words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c"]
     given = {"copies": {1: "/one", 2: "/two", 4: "/four"}} if module is sample_complexity else {}
     parsed = options(module, *words)

@@ -37,7 +37,7 @@ def test_normals_are_normal_and_independent() -> None:
     stream = random.stream(1, 2, 3, 4)
     z = np.concatenate([random.normals(stream, 4096, row * random.RUN, 0, 0, "noise") for row in range(32)])
     assert stats.kstest(z, "norm").pvalue > 1e-4
-    for lag in (1, 2, 1024, 4096):  # neighbours, lanes of one block, runs
+    for lag in (1, 2, 1024, 4096):  # neighbors, lanes of one block, runs
         # The correlation of n independent pairs is N(0, 1 / n).
         assert abs(np.corrcoef(z[:-lag], z[lag:])[0, 1]) < 4.5 / np.sqrt(len(z))
 

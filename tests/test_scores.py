@@ -46,7 +46,7 @@ def test_extra_corruptions_do_not_count() -> None:
     assert scores.mean_corruption_error(more, "none") == scores.mean_corruption_error(table(), "none")
 
 
-def test_mce_without_normalisation() -> None:
+def test_mce_without_normalization() -> None:
     assert scores.mean_corruption_error(table(), "none") == pytest.approx(100 * (3 * 0.7 + 12 * 0.3) / 15)
 
 
@@ -81,8 +81,8 @@ def test_the_papers_tables_agree(row: reported.Reported) -> None:
     rounding = 0.11  # the paper rounds both sides
     assert 100 * scores.corruption_accuracy(accuracies) == pytest.approx(row.mean, abs=rounding)
     assert sum(row.severities.values()) / 5 == pytest.approx(row.mean, abs=rounding)
-    reference = standard if row.normalisation == "standard" else None
-    mce = scores.mean_corruption_error(accuracies, row.normalisation, reference)
+    reference = standard if row.normalization == "standard" else None
+    mce = scores.mean_corruption_error(accuracies, row.normalization, reference)
     assert mce == pytest.approx(row.mce, abs=rounding)
     if row.c_bar:
         assert sum(row.c_bar.values()) / 10 == pytest.approx(row.c_bar_mean, abs=rounding)
@@ -122,14 +122,14 @@ def test_partial_means_are_over_what_is_there() -> None:
         scores.corruption_accuracy({}, partial=True)
 
 
-def test_bad_normalisations() -> None:
+def test_bad_normalizations() -> None:
     with pytest.raises(
         ValueError, match="expected one of 'none', 'alexnet', 'standard', got 'alex'; did you mean 'alexnet'"
     ):
         scores.mean_corruption_error(table(), "alex")
-    with pytest.raises(ValueError, match="reference: expected with normalisation 'standard', and only then, got none"):
+    with pytest.raises(ValueError, match="reference: expected with normalization 'standard', and only then, got none"):
         scores.mean_corruption_error(table(), "standard")
-    with pytest.raises(ValueError, match="reference: expected with normalisation 'standard', and only then, got one"):
+    with pytest.raises(ValueError, match="reference: expected with normalization 'standard', and only then, got one"):
         scores.mean_corruption_error(table(), "none", table())
     with pytest.raises(ValueError, match="expected 'alexnet' to have an error on ripple, got none"):
         scores.mean_corruption_error({"ripple": SLOPE}, "alexnet", corruptions=["ripple"])

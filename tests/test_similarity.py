@@ -84,9 +84,9 @@ def test_measure_agrees_with_brute_force() -> None:
     names, severities, count = ["contrast", "gaussian_noise"], [2, 4], 4
     source = samples.Corruptions.of(images, names, severities, 7)
     assert list(source.names) == ["gaussian_noise", "contrast"]  # the order of the tables
-    normalisation = network.classifier.mean, network.classifier.std
+    normalization = network.classifier.mean, network.classifier.std
     methods = {"clean": None} | {
-        name: samples.augmentation(name, "cifar", 7, *normalisation) for name in samples.AUGMENTATIONS
+        name: samples.augmentation(name, "cifar", 7, *normalization) for name in samples.AUGMENTATIONS
     }
     found = np.stack(list(similarity.measure(network, source, [0, 2], methods, count, batch=3)))
 
@@ -98,7 +98,7 @@ def test_measure_agrees_with_brute_force() -> None:
         return np.maximum(maps, 0).mean((1, 2))
 
     def normalized(pixels: np.ndarray) -> np.ndarray:
-        return ((pixels / 255.0 - normalisation[0]) / normalisation[1]).transpose(2, 0, 1)
+        return ((pixels / 255.0 - normalization[0]) / normalization[1]).transpose(2, 0, 1)
 
     assert found.shape == (2, 5, 2, 2)
     for place, number in enumerate([0, 2]):

@@ -156,6 +156,7 @@ def test_a_grid_under_slurm(tmp_path: Path) -> None:
     )
     program += "p = argparse.ArgumentParser(); ablation.add_arguments(p); ablation.run(p.parse_args(sys.argv[3:]))"
     command(tmp_path, "prime-dali", f'#!/bin/bash\nexec {sys.executable} -c "{program}" "$@"\n')
+    (tmp_path / "fog.npy").touch()
     (tmp_path / "grid.yaml").write_text(f"""
 base: {{data: {tmp_path}, device: cpu}}
 evaluate: {{cifar-c: {tmp_path}, partial: true}}

@@ -233,7 +233,7 @@ def test_direct_calls_of_the_operators_are_checked_too() -> None:
 
 
 @pytest.mark.parametrize("device", [CUDA])
-def test_no_host_synchronisation_and_current_stream(device: str) -> None:
+def test_no_host_synchronization_and_current_stream(device: str) -> None:
     images, index = make_images(64, 224, 224, torch.uint8).to(device), torch.arange(64, device=device)
     module = PRIME("imagenet", views=3, mean=(0.5,) * 3, std=(0.2,) * 3, out_dtype=torch.float16).to(device)
     expected = module(images, index)

@@ -11,7 +11,7 @@ from .. import _arguments, _command
 from ..data import partition
 from ..models import STEMS
 from .names import C_SETS, CIFAR_SETS, HEADINGS, IMAGENET_SETS, LOADERS
-from .scores import NORMALISATIONS
+from .scores import NORMALIZATIONS
 
 
 def parser() -> _command.Parser:
@@ -46,7 +46,7 @@ def parser() -> _command.Parser:
     sets.add_argument("--subset", action="store_true", help="skip classes that the network does not have")
     sets.add_argument("--partial", action="store_true", help="if severities or classes are missing, take "
                       "means over the rest")  # fmt: skip
-    add("--normalize", choices=NORMALISATIONS, help="reference errors of the mCE; default: standard with "
+    add("--normalize", choices=NORMALIZATIONS, help="reference errors of the mCE; default: standard with "
         "--reference, alexnet for ImageNet, else none")  # fmt: skip
     add("--normalise", action=_command.Renamed, const="--normalize", help=argparse.SUPPRESS)
     add("--reference", type=Path, metavar="JSON", help="results.json of a network with standard training")

@@ -86,3 +86,12 @@ def of_benchmark(content: Mapping[str, Any], otherwise: str) -> str:
         otherwise: The name if there is no record, or none in it.
     """
     return str((content.get("manifest") or {}).get("benchmark", otherwise))
+
+
+def normalization_of(content: Mapping[str, Any]) -> str:
+    """Reference errors of a mean in ``results.json``; earlier versions wrote the key ``normalisation``.
+
+    Args:
+        content: Scores of a benchmark of corruptions, or the entry of one of sequences.
+    """
+    return str(content["normalization"] if "normalization" in content else content["normalisation"])

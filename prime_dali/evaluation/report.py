@@ -31,7 +31,7 @@ Set = image_sets.ImageSet | benchmarks.Corrupted[Any] | sequences.Perturbed
 class Rule:
     """How a benchmark of corruptions is scored."""
 
-    normalisation: str
+    normalization: str
     reference: scores.Accuracies | None = None
     missing: tuple[str, ...] = ()
     """Description of what is missing; the means are then over the rest."""
@@ -42,7 +42,7 @@ class Rule:
         if partial and all(scores.missing(accuracies, [corruption]) for corruption in corruptions):
             return None
         return scores.mean_corruption_error(
-            accuracies, self.normalisation, self.reference, corruptions, partial=partial
+            accuracies, self.normalization, self.reference, corruptions, partial=partial
         )
 
 
@@ -118,7 +118,7 @@ def _corruptions(
             "by_corruption": scores.by_corruption(accuracies, [*what.counted, *what.extra], partial=True),
             "by_severity": scores.by_severity(accuracies, **given),
             "by_group": scores.by_group(accuracies, partial=True),
-            "mce": rule.mce(accuracies, what.counted), "normalisation": rule.normalisation,
+            "mce": rule.mce(accuracies, what.counted), "normalization": rule.normalization,
         },
     }  # fmt: skip
 
@@ -161,7 +161,7 @@ def stability(what: sequences.Perturbed, counts: Mapping[str, Mapping[int, score
         "mfr": mean_flip_rate(rates, counted, what.reference) if counted else None,
         "mt5d": mean_top5_distance(distances, counted, what.reference_distances)
         if counted and what.reference_distances else None,
-        "normalisation": "none" if what.reference is None else "alexnet",
+        "normalization": "none" if what.reference is None else "alexnet",
     }  # fmt: skip
 
 

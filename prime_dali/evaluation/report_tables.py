@@ -9,7 +9,7 @@ from typing import Any
 from .. import _plots, _tables
 from .._progress import plural
 from . import reported
-from .names import C_BAR_SETS, C_SETS, HEADINGS, SEVERITIES, of_benchmark
+from .names import C_BAR_SETS, C_SETS, HEADINGS, SEVERITIES, normalization_of, of_benchmark
 from .reported import PERTURBATION_SCORES, SOURCE_OF_PERTURBATION_SCORES
 
 CALIBRATION_ERRORS = {"ece": "ECE", "rms": "RMS calibration error"}
@@ -94,7 +94,7 @@ def summary(results: Mapping[str, Any]) -> str:
     rows = [["measured, adapted" if adapted else "measured", *(number for _, _, number in columns)]]
     for row in reported.of(dataset):
         known = {
-            "clean": row.clean, "cifar-c": row.mean, "imagenet-c": row.mean, f"mce {row.normalisation}": row.mce,
+            "clean": row.clean, "cifar-c": row.mean, "imagenet-c": row.mean, f"mce {row.normalization}": row.mce,
             "imagenet-c-bar": row.c_bar_mean, "imagenet-r": row.imagenet_r, "stylized": row.stylized,
         }  # fmt: skip
         if any(known.get(key) is not None for key in keys):
@@ -110,14 +110,14 @@ def summary(results: Mapping[str, Any]) -> str:
 def _columns(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The columns of a set in :func:`summary`: what :mod:`.reported` has beside it, the heading, and the number."""
     if "stability" in content:
-        yield name, f"{HEADINGS[name]} mFR, normalization {content['normalisation']}", _hundredths(content["mfr"])
+        yield name, f"{HEADINGS[name]} mFR, normalization {normalization_of(content)}", _hundredths(content["mfr"])
     elif "scores" not in content:
         yield name, HEADINGS[name], _percent(content["accuracy"])
     else:
         scores = content["scores"]
         yield name, f"{_heading(name, content)} mean", _percent(scores["corruption_accuracy"])
         if name in C_SETS:
-            kind = scores["normalisation"]
+            kind = normalization_of(scores)
             yield f"mce {kind}", f"mCE, normalization {kind}", _hundredths(scores["mce"])
 
 
@@ -261,9 +261,9 @@ def stability_rows(content: Mapping[str, Any], dataset: str | None) -> Cells:
     mean = content["mean"]
     if mean:
         rows.append(["mean", f"{100 * mean['flip_rate']:.2f}", f"{mean['top5_distance']:.3f}"])
-    if mean and content["normalisation"] != "none":
+    if mean and normalization_of(content) != "none":
         scored = f"{content['mfr']:.2f}", f"{content['mt5d']:.2f}"
-        rows.append([f"mFR and mT5D, normalization {content['normalisation']}", *scored])
+        rows.append([f"mFR and mT5D, normalization {normalization_of(content)}", *scored])
     if _has_reported(content, dataset):
         rows += [
             [f"mFR and mT5D of {label}, reported", f"{mfr:.1f}", "-" if mt5d is None else f"{mt5d:.1f}"]
@@ -273,4 +273,4 @@ def stability_rows(content: Mapping[str, Any], dataset: str | None) -> Cells:
 
 
 def _has_reported(content: Mapping[str, Any], dataset: str | None) -> bool:
-    return dataset == "ImageNet" and content["normalisation"] == "alexnet"
+    return dataset == "ImageNet" and normalization_of(content) == "alexnet"

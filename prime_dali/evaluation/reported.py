@@ -28,7 +28,7 @@ class Reported:
     mean: float
     """Corruption accuracy."""
     mce: float
-    normalisation: str
+    normalization: str
     """Of ``mce``."""
     corruptions: Mapping[str, float]
     severities: Mapping[int, float]
@@ -141,7 +141,7 @@ PERTURBATION_SCORES = {
 SOURCE_OF_PERTURBATION_SCORES = "ImageNet-P leaderboard of Hendrycks and Dietterich"
 
 _NETWORKS = {"CIFAR-10": "ResNet-18", "CIFAR-100": "ResNet-18", "ImageNet-100": "ResNet-18", "ImageNet": "ResNet-50"}
-_NORMALISATIONS = {"CIFAR-10": "none", "CIFAR-100": "none", "ImageNet-100": "standard", "ImageNet": "alexnet"}
+_NORMALIZATIONS = {"CIFAR-10": "none", "CIFAR-100": "none", "ImageNet-100": "standard", "ImageNet": "alexnet"}
 _NOTES = {
     ("CIFAR-10", "Standard"): "mCE printed as 24.0, which the corruption accuracy of 74.0 contradicts",
     ("ImageNet", "Standard"): "corruption accuracy 38.1 in the main table, 39.2 in the others",
@@ -163,7 +163,7 @@ def _rows() -> list[Reported]:
             more = {"c_bar": dict(zip(C_BAR, c_bar, strict=True)), "c_bar_mean": c_bar_mean, "imagenet_r": imagenet_r,
                     "stylized": stylized}  # fmt: skip
         out.append(Reported(
-            *key, _NETWORKS[key[0]], clean, mean, mce, _NORMALISATIONS[key[0]],
+            *key, _NETWORKS[key[0]], clean, mean, mce, _NORMALIZATIONS[key[0]],
             dict(zip(CORRUPTIONS, corruptions[key], strict=True)), dict(zip(SEVERITIES, severities[key], strict=True)),
             note=_NOTES.get(key, ""), **more,
         ))  # fmt: skip

@@ -63,7 +63,7 @@ def from_plain(content: Mapping[str, Any]) -> Count | Stability:
 Accuracies = Mapping[str, Mapping[int, float]]
 """Accuracy in [0, 1] by corruption and severity."""
 
-NORMALISATIONS = ("none", "alexnet", "standard")
+NORMALIZATIONS = ("none", "alexnet", "standard")
 """The reference error of each corruption in the mCE: 1, AlexNet's, or that of a network with standard training."""
 
 ALEXNET_ERRORS = dict(zip(CORRUPTIONS, (
@@ -146,7 +146,7 @@ def by_group(accuracies: Accuracies, *, partial: bool = False) -> dict[str, floa
 
 def mean_corruption_error(
     accuracies: Accuracies,
-    normalisation: str,
+    normalization: str,
     reference: Accuracies | None = None,
     corruptions: Sequence[str] = CORRUPTIONS,
     *,
@@ -156,7 +156,7 @@ def mean_corruption_error(
 
     Args:
         accuracies, corruptions: As for :func:`corruption_accuracy`.
-        normalisation: ``"none"``: E_reference is 1. ``"alexnet"``: :data:`ALEXNET_ERRORS`. ``"standard"``: that of
+        normalization: ``"none"``: E_reference is 1. ``"alexnet"``: :data:`ALEXNET_ERRORS`. ``"standard"``: that of
             ``reference``.
         reference: Accuracies of a network with standard training on the same benchmark; only for ``"standard"``.
         partial: Take the mean over the corruptions that have all five severities.
@@ -168,26 +168,26 @@ def mean_corruption_error(
         ValueError: As for :func:`corruption_accuracy`; or an unknown normalization, or corruptions that the reference
             lacks or has no error on.
     """
-    if normalisation not in NORMALISATIONS:
-        raise ValueError(_arguments.unknown("normalisation", normalisation, NORMALISATIONS))
-    if (reference is None) == (normalisation == "standard"):
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(_arguments.unknown("normalization", normalization, NORMALIZATIONS))
+    if (reference is None) == (normalization == "standard"):
         got = "none" if reference is None else "one"
-        raise ValueError(f"reference: expected with normalisation 'standard', and only then, got {got}")
+        raise ValueError(f"reference: expected with normalization 'standard', and only then, got {got}")
     if partial:
         corruptions = [c for c in corruptions if not missing(accuracies, [c])]
         if not corruptions:
             raise ValueError("accuracies: expected a corruption with all five severities, got none")
     errors = {c: 1 - accuracy for c, accuracy in by_corruption(accuracies, corruptions).items()}
-    if normalisation == "none":
+    if normalization == "none":
         divisors: Mapping[str, float] = dict.fromkeys(corruptions, 1.0)
-    elif normalisation == "alexnet":
+    elif normalization == "alexnet":
         divisors = ALEXNET_ERRORS
     else:
         assert reference is not None
         divisors = {c: 1 - a for c, a in by_corruption(reference, corruptions).items()}
     unfit = [c for c in corruptions if not divisors.get(c, 0) > 0]
     if unfit:
-        raise ValueError(f"normalisation: expected {normalisation!r} to have an error on {', '.join(unfit)}, got none")
+        raise ValueError(f"normalization: expected {normalization!r} to have an error on {', '.join(unfit)}, got none")
     return 100 * sum(errors[c] / divisors[c] for c in corruptions) / len(corruptions)
 
 
