@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from . import _devices
+
 _forks = 0  # between the first process and this one
 
 
@@ -45,14 +47,7 @@ def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -
         transform = torch._C._functorch.peek_interpreter_stack()
         if transform is not None and transform.key() == torch._C._functorch.TransformType.Functionalize:
             ask_for_index("under torch.func.functionalize, where the counter would not advance; give index=")
-    return torch.ops.prime_dali.count(counter, images, made_after, *rank_and_ranks())
-
-
-def rank_and_ranks() -> tuple[int, int]:
-    """The rank of this process in ``torch.distributed``, and the number of ranks; 0 and 1 where it is not used."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
+    return torch.ops.prime_dali.count(counter, images, made_after)
 
 
 def numbers(first: torch.Tensor | int, count: int, rank: int, ranks: int, device: torch.device) -> torch.Tensor:
@@ -94,8 +89,10 @@ def refuse_capture(number: torch.Tensor, device: torch.device) -> None:
 
 
 @torch.library.custom_op("prime_dali::count", mutates_args=("counter",))
-def _count(counter: torch.Tensor, images: torch.Tensor, made_after: int, rank: int, ranks: int) -> torch.Tensor:
-    # In Python, and as an operator, because all this is known only when a compiled graph runs.
+def _count(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torch.Tensor:
+    # In Python, and as an operator, because all this is known only when a compiled graph runs: it may have been
+    # compiled before there was a process group.
+    rank, ranks = _devices.rank_and_ranks()
     if torch.utils.data.get_worker_info() is not None:
         ask_for_index(
             "in a worker of a DataLoader, where every worker would count its own copy, from the same number in every "
@@ -117,7 +114,7 @@ def _count(counter: torch.Tensor, images: torch.Tensor, made_after: int, rank: i
 
 
 @_count.register_fake
-def _count_fake(counter: torch.Tensor, images: torch.Tensor, made_after: int, rank: int, ranks: int) -> torch.Tensor:
+def _count_fake(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torch.Tensor:
     return images.new_empty((images.shape[0],), dtype=torch.int64)
 
 

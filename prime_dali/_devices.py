@@ -107,6 +107,11 @@ def process_group() -> tuple[int, int] | None:
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
+def rank_and_ranks() -> tuple[int, int]:
+    """:func:`process_group`; 0 and 1 if there is none."""
+    return process_group() or (0, 1)
+
+
 def hardware(device: torch.device) -> str:
     """What a number was measured on: the GPU's or the processor's name."""
     import torch

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import _arguments, _counting, _extras, torch_ops
+from . import _arguments, _counting, _devices, _extras, torch_ops
 from ._epochs import Epochs
 from ._progress import plural
 from .config import PrimeConfig, as_config, takes_config
@@ -135,15 +135,15 @@ class PRIME(Epochs, v2.Transform):
         Returns:
             The number, no indices, and in place of the epoch the rank. :meth:`transform` takes them.
         """
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        group = _devices.process_group()
         forked = self._made_after != _counting.forks()
-        if forked and not distributed and torch.utils.data.get_worker_info() is None:
+        if forked and group is None and torch.utils.data.get_worker_info() is None:
             _counting.ask_for_index(
                 "in a process forked after the transform was made, whose copy of torch's generator would draw the same "
                 "numbers as those of other processes; use index_key=, or create the transform in this process"
             )
         # A worker that was not forked has no process group: the rank came with the transform, or from the launcher.
-        rank = torch.distributed.get_rank() if distributed else self._rank or int(os.environ.get("RANK", "0"))
+        rank = self._rank or int(os.environ.get("RANK", "0")) if group is None else group[0]
         # Up to 2^62, so that the numbers of a batch do not overflow.
         return {"first": int(torch.randint(2**62, ())), "index": None, "epoch": torch.tensor(rank)}
 
@@ -190,8 +190,8 @@ class PRIME(Epochs, v2.Transform):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            state["_rank"] = torch.distributed.get_rank()
+        if (group := _devices.process_group()) is not None:
+            state["_rank"] = group[0]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

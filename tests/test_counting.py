@@ -97,6 +97,20 @@ def test_forked_processes_must_be_told_the_index(monkeypatch: pytest.MonkeyPatch
     assert torch.equal(module(images), expected)
 
 
+def test_ranks_that_join_after_a_compilation_count_apart() -> None:
+    """The rank is asked for when the compiled graph runs, and is no constant in it."""
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg", reason="torch has no fake process group")
+    images, module = make_images(2, *SIZE), PRIME("cifar")
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(images), module(images, torch.arange(2)))
+    torch.distributed.init_process_group("fake", store=fake.FakeStore(), rank=1, world_size=3)
+    try:
+        assert torch.equal(compiled(images), module(images, torch.tensor([2 * 3 + 1, 3 * 3 + 1])))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def checkpointed(call: Callable, images: torch.Tensor, reentrant: bool) -> torch.Tensor:
     """The gradient of a convolution after ``call``, both in a checkpoint."""
     torch.manual_seed(0)

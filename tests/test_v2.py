@@ -164,6 +164,7 @@ def test_a_rank_has_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(torch.distributed, "is_initialized", lambda: True)
         patch.setattr(torch.distributed, "get_rank", lambda: 3)
+        patch.setattr(torch.distributed, "get_world_size", lambda: 4)
         third, sent = drawn(IMAGES[0], transform), pickle.dumps(transform)
     assert not torch.equal(third, zero)
     assert torch.equal(drawn(IMAGES[0], pickle.loads(sent)), third)

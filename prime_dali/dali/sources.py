@@ -41,7 +41,7 @@ class _Shared:
         """Shard and number of shards: as given, or rank and world size of torch.distributed, or 0 and 1."""
         if self.shard_id is not None and self.num_shards is not None:
             return self.shard_id, self.num_shards
-        return _devices.process_group() or (0, 1)
+        return _devices.rank_and_ranks()
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from .. import _arguments, _extras
-from .._counting import numbers, rank_and_ranks
+from .._counting import numbers
+from .._devices import rank_and_ranks
 from ..module import PRIME
 from ..training.losses import jsd_loss
 

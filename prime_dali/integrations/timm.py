@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from .. import _arguments, _command, _extras, _options, torch_ops
-from .._counting import numbers, rank_and_ranks
+from .._counting import numbers
+from .._devices import rank_and_ranks
 from ..config import PrimeConfig, as_config, takes_config
 
 try:
