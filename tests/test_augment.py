@@ -26,6 +26,20 @@ from prime_dali.tools.augment import Settings
 source = augmenting.source  # fixtures
 
 
+def test_pictures_that_differ_in_their_suffix_alone(source: Path, tmp_path: Path) -> None:
+    """Their copies have it in their names; those of others are called as they would be without these."""
+    Image.new("RGB", (9, 9)).save(source / "dog" / "a b.png")
+    command = ["augment", str(source), str(tmp_path / "out"), "--copies", "2", "--workers", "1", "--device", "cpu"]
+    for shard in (["--shard", "0/2"], ["--shard", "1/2"], ["--join"]):
+        assert cli.main([*command, *shard]) == 0
+    names = ["cat/a b", "cat/deep/gray", "dog/a b.jpg", "dog/a b.png", "dog/z.0"]
+    assert [line["file"] for line in lines(tmp_path / "out")] == [f"{n}-{k}.png" for n in names for k in (0, 1)]
+    for number, name in ((2, "a b.jpg"), (3, "a b.png")):
+        file = tmp_path / "out" / "dog" / f"{name}-1.png"
+        np.testing.assert_array_equal(pixels(file), augmented(pixels(source / "dog" / name), number, 1))
+        np.testing.assert_array_equal(augment.remake(file), pixels(file))
+
+
 def test_copies_of_a_folder(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     before, out = files(source), tmp_path / "deep" / "out"
     command = ["augment", str(source), str(out), "--copies", "2", "--seed", "5", "--workers", "2", "--device", "cpu"]

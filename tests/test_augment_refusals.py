@@ -105,9 +105,11 @@ def test_bad_folders(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     refused(f"{source / 'empty'}: expected images (.jpg")
     refused(f"{source / 'empty'}: expected images (.jpg", "--on-error", "skip", photos=source / "empty")
     (source / "empty").rmdir()
-    Image.new("RGB", (9, 9)).save(source / "dog" / "a b.png")
+    for name in ("a b.png", "a b.jpg.png"):
+        Image.new("RGB", (9, 9)).save(source / "dog" / name)
     refused(
-        "whose files have names that differ, got dog/a b.jpg and dog/a b.png, which both become dog/a b; rename one"
+        f"{source}: expected pictures of which files with different names are made, got dog/a b.jpg and "
+        "dog/a b.jpg.png, which both become dog/a b.jpg; rename one"
     )
 
 

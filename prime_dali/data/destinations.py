@@ -190,8 +190,8 @@ def check_distinct(folder: Path, photos: Sequence[Path], target: Callable[[Path]
         other = named.setdefault(target(photo), photo)
         if other != photo:
             raise ValueError(
-                f"{shown(folder)}: expected pictures whose files have names that differ, got {shown(other)} and "
-                f"{shown(photo)}, which both become {shown(target(photo))}; rename one"
+                f"{shown(folder)}: expected pictures of which files with different names are made, got {shown(other)} "
+                f"and {shown(photo)}, which both become {shown(target(photo))}; rename one"
             )
 
 

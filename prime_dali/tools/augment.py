@@ -31,10 +31,10 @@ def parser() -> Parser:
     out = Parser(
         prog="prime-dali augment",
         description="Augment a folder of images, or CIFAR, before training. Copy K of SRC/CLASS/NAME.jpg becomes "
-        "DST/CLASS/NAME-K.png. A stopped run resumes with the same command; DST/manifest.json and DST/files.jsonl say "
-        "what was drawn. Several machines each make a part with --shard, and --join puts the parts together. Without "
-        "--size every image keeps its size; the default --preset is "
-        "imagenet, or cifar with --cifar.",
+        "DST/CLASS/NAME-K.png, or NAME.jpg-K.png if SRC also has a NAME.png. A stopped run resumes with the same "
+        "command; DST/manifest.json and DST/files.jsonl say what was drawn. Several machines each make a part with "
+        "--shard, and --join puts the parts together. Without --size every image keeps its size; the default --preset "
+        "is imagenet, or cifar with --cifar.",
     )
     add = out.add_argument
     add("source", type=Path, metavar="SRC", help="a folder of images, not shards; with --remake: a file of an earlier "

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,15 @@ class Settings:
 # Folders of images: one file per copy.
 
 
+class Photo(NamedTuple):
+    """An image of the source."""
+
+    path: Path
+    """Within the source."""
+    base: Path
+    """How its copies' names begin: the path without suffix, or with it where other images have the same without."""
+
+
 def pictures(settings: Settings) -> None:
     """Write one file per copy of each image of a folder, or of a shard's; ``settings`` are checked, here and below."""
     all_photos = photos(settings)
@@ -91,12 +101,12 @@ def pictures(settings: Settings) -> None:
                     provenance.write(files, made)
                     work.made += len(made)
                 else:
-                    work.skipped.append(str(photo))
+                    work.skipped.append(str(photo.path))
                     bar.write(f"skipped {made}")
     destinations.tell_skipped(len(work.skipped), len(all_photos))
 
 
-def photos(settings: Settings) -> list[Path]:
+def photos(settings: Settings) -> list[Photo]:
     """The images of the source, sorted; an image's position is the index that keys its draws."""
     classes(settings.source)  # a dangling link among the classes is an error
     found: list[Path] = []
@@ -113,30 +123,32 @@ def photos(settings: Settings) -> list[Path]:
         if settings.on_error == "raise" or not found:
             raise FileNotFoundError(message)
         print(f"skipped {message}")
-    destinations.check_distinct(settings.source, found, lambda photo: photo.with_suffix(""))
-    return found
+    alike = Counter(path.with_suffix("") for path in found)
+    bases = {path: path if alike[path.with_suffix("")] > 1 else path.with_suffix("") for path in found}
+    destinations.check_distinct(settings.source, found, bases.__getitem__)
+    return [Photo(path, base) for path, base in bases.items()]
 
 
-def target(photo: Path, copy: int, format: str) -> Path:
+def target(photo: Photo, copy: int, format: str) -> Path:
     """The name of a copy in the destination."""
-    return photo.with_name(f"{photo.stem}-{copy}{SUFFIXES[format]}")
+    return photo.base.with_name(f"{photo.base.name}-{copy}{SUFFIXES[format]}")
 
 
-def _missing(settings: Settings, photo: Path, done: set[str]) -> list[int]:
+def _missing(settings: Settings, photo: Photo, done: set[str]) -> list[int]:
     return [c for c in range(settings.copies) if str(target(photo, c, settings.format)) not in done]
 
 
-def _checked(settings: Settings, photo: Path) -> NDArray[np.uint8]:
+def _checked(settings: Settings, photo: Photo) -> NDArray[np.uint8]:
     """An image before it is augmented; PhotoError if it cannot be used, or its copies cannot have their names."""
-    path = settings.source / photo
+    path = settings.source / photo.path
     destinations.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
     return read(path, settings.size)
 
 
-def _picture(shared: tuple[Settings, int], number: int, photo: Path, copies: list[int]) -> list[dict[str, Any]] | str:
+def _picture(shared: tuple[Settings, int], number: int, photo: Photo, copies: list[int]) -> list[dict[str, Any]] | str:
     """Write these copies of an image, with so many threads; return their records, or an error message."""
     settings, threads = shared
-    path = settings.source / photo
+    path = settings.source / photo.path
     try:
         stamp = provenance.stamped(path)
         image, digest = _checked(settings, photo), sha256(path)
@@ -153,7 +165,7 @@ def _picture(shared: tuple[Settings, int], number: int, photo: Path, copies: lis
         with destinations.finishing(settings.destination, name, settings.shard) as temporary:
             temporary.write_bytes(encoded(pixels[0], settings.format, settings.quality))
         lines.append({
-            "file": str(name), "source": str(photo), "source_sha256": digest, "source_stamp": stamp,
+            "file": str(name), "source": str(photo.path), "source_sha256": digest, "source_stamp": stamp,
             "number": number, "copy": copy, "height": image.shape[0], "width": image.shape[1],
             "plan": plan.describe(0).splitlines(),
         })  # fmt: skip
@@ -309,9 +321,9 @@ def _facts(settings: Settings, images: int) -> dict[str, object]:
     }
 
 
-def manifest_of_files(settings: Settings, names: Sequence[Path]) -> dict[str, Any]:
+def manifest_of_files(settings: Settings, photos: Sequence[Photo]) -> dict[str, Any]:
     """The destination's manifest, of copies of these images."""
-    return _manifest(settings, destinations.source_of_files(settings.source, names))
+    return _manifest(settings, destinations.source_of_files(settings.source, [photo.path for photo in photos]))
 
 
 def _manifest(settings: Settings, source: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from .._states import TEXT
 from ..data import destinations, partition
 from ..data.partition import Shard
 from . import copies, provenance
-from .copies import Settings
+from .copies import Photo, Settings
 
 
 def pictures(settings: Settings) -> None:
@@ -33,12 +33,12 @@ def pictures(settings: Settings) -> None:
     ):
         there = _merge(settings, photos, all_shards, temporary)
         incomplete = np.flatnonzero(there < settings.copies).tolist()
-        destinations.check_joined(folder, all_shards, photos, incomplete, settings.on_error)
+        destinations.check_joined(folder, all_shards, [photo.path for photo in photos], incomplete, settings.on_error)
     made = plural(int(there.sum()), "copy", "copies")
     print(f"joined {plural(len(all_shards), 'shard')}: {made} of {plural(len(photos), 'image')}")
 
 
-def _merge(settings: Settings, photos: Sequence[Path], all_shards: Sequence[Shard], out: Path) -> Any:
+def _merge(settings: Settings, photos: Sequence[Photo], all_shards: Sequence[Shard], out: Path) -> Any:
     """Write all records in order; returns the number of copies of each image, int64 ``[N]``."""
     folder = settings.destination
     paths = [folder / provenance.named(shard) for shard in (None, *all_shards)]
@@ -50,7 +50,7 @@ def _merge(settings: Settings, photos: Sequence[Path], all_shards: Sequence[Shar
             number, copy = entry["number"], entry["copy"]
             known = number < len(photos) and copy < settings.copies
             name = str(copies.target(photos[number], copy, settings.format)) if known else ""
-            if (entry["file"], entry["source"]) != (name, str(photos[number]) if known else ""):
+            if (entry["file"], entry["source"]) != (name, str(photos[number].path) if known else ""):
                 wanted = repr(name) if known else f"copies of {plural(len(photos), 'image')}"
                 raise ValueError(f"{path}: expected a record of {wanted}, got {entry['file']!r}; {provenance.ADVICE}")
             if not os.path.isfile(folder / name):
