@@ -6,6 +6,8 @@ import itertools
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -156,3 +158,18 @@ def test_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
         ValueError, match="LOCAL_WORLD_SIZE: expected a number of processes, as torchrun sets it, got 'four'"
     ):
         Execution("cpu").threads()
+
+
+def test_an_error_while_the_gpu_starts_keeps_its_exit_status() -> None:
+    """Python, which then ends, waits for the thread: ended within CUDA it would abort the process."""
+    program = """
+import os, threading, torch
+from prime_dali.training import ranks
+ranks._choose_device = lambda wish, decodes: torch.device("cuda")
+ranks._compute = lambda device: (ended.wait(0.3), os.write(1, b"started"))
+ended = threading.Event()
+ranks.wake("cuda")
+raise SystemExit("no DALI")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "started", "no DALI")

@@ -28,7 +28,9 @@ def wake(wish: str, *, decodes: bool = False) -> None:
     """
     device = _choose_device(wish, decodes)
     if device.type == "cuda":
-        threading.Thread(target=_compute, args=(device,), daemon=True).start()
+        # Python waits for it before it ends: a daemon thread, ended within CUDA, aborts the process, whose message and
+        # exit status, of a missing package for instance, would be followed and replaced by the abort's.
+        threading.Thread(target=_compute, args=(device,)).start()
 
 
 def _compute(device: torch.device) -> None:
