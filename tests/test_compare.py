@@ -116,13 +116,25 @@ def test_the_legend_names_what_only_some_panels_have(tmp_path: Path, figures: li
     assert [text.get_text().split()[0] for text in legend.get_texts()] == ["measured", "reported,"]
 
 
+def test_methods_of_a_network_stand_in_its_row(tmp_path: Path, figures: list[Any]) -> None:
+    """Also of one whose other method is not finished."""
+    given = {"wrn_40_2-standard": 92.1, "wrn_40_2-prime": 88.8, "vit-standard": 69.5, "vit-prime": None}
+    rows = [Row(name, "CIFAR-10", True, "", {} if score is None else {"clean": score}) for name, score in given.items()]
+    grid_plots.draw_methods(rows, tmp_path / "plot.png")
+    (clean,) = figures[0].axes
+    assert [label.get_text() for label in clean.get_yticklabels()] == ["wrn_40_2", "vit"]
+    assert [text.get_text() for text in clean.texts] == ["92.10", "69.50", "88.80"]
+    assert [text.get_text().split()[0] for text in figures[0].legends[0].get_texts()] == ["standard", "prime"]
+
+
 def test_minutes_against_accuracy(tmp_path: Path, figures: list[Any]) -> None:
     """A line per recipe, from its shortest run to its longest, at the accuracies of the runs that have them."""
     given = {"prime-100": (2.0, 93.0), "prime-25": (0.5, 90.0), "other-80": (1.0, 94.0), "prime-50": (None, None)}
-    rows = [Row(name, "CIFAR-10", True, "", {} if score is None else {"clean": score, "corrupted": score - 5}, minutes=minutes)
-            for name, (minutes, score) in given.items()]  # fmt: skip
+    rows = [Row(name, "CIFAR-10", True, "", {} if score is None else {"clean": score, "corrupted": score - 5}, minutes=minutes,
+                jobs=[1, 4]) for name, (minutes, score) in given.items()]  # fmt: skip
     grid_plots.draw_minutes([*rows, Row("prime-100", "CIFAR-10", False, "", {"clean": 1.0})], tmp_path / "plot.png")
     clean, corruption = figures[0].axes
+    assert corruption.get_xlabel() == "minutes of training steps, of runs alone on a device"
     lines = [container[0] for container in clean.containers]
     assert [line.get_xydata().tolist() for line in lines] == [[[0.5, 90.0], [2.0, 93.0]], [[1.0, 94.0]]]
     assert [container.get_label() for container in corruption.containers] == ["prime", "other"]

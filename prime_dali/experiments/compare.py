@@ -126,7 +126,8 @@ QUESTIONS: dict[str, Question] = {
         _minutes, {"prime+jsd-official-mixing-100": (_WITH_JSD,)}, grid_plots.draw_minutes,
     ),
     "networks": Question(
-        "what PRIME gives networks of other kinds", _networks, {}, base=lambda run: run.replace("-prime", "-standard"),
+        "what PRIME gives networks of other kinds", _networks, {}, grid_plots.draw_methods,
+        base=lambda run: run.replace("-prime", "-standard"),
     ),
     "schedule": _fixed(
         "an alpha that rises from 0 to 1 or falls from 2 to 1 over the epochs, and the constant ones of the same means",

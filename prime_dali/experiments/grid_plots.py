@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,19 +31,51 @@ def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = Non
         name = titles.get(run, run)
         return name if state.get(run, "finished") == "finished" else f"{name} ({state[run]})"
 
+    def series(column: str) -> list[_plots.Series]:
+        known = [(title(row.run), row) for row in rows if column in row.scores]
+        theirs = {name: row.scores[column] for name, row in known if not row.measured}
+        own = _measured("measured (bars: standard deviation over seeds)", column, known)
+        return [own, _plots.Series(f"reported, {reported.SOURCE}", theirs, reported=True)] if theirs else [own]
+
+    _draw(rows, path, list(dict.fromkeys(title(row.run) for row in rows)), series)
+
+
+def draw_methods(rows: Sequence[Row], path: Path) -> None:
+    """Plot accuracies of runs that are called ``NAME-METHOD``: a row per name, and in it a series per method, with
+    error bars over the finished seeds."""
+    measured = [(*row.run.rpartition("-")[::2], row) for row in rows if row.measured]
+
+    def series(column: str) -> list[_plots.Series]:
+        return [
+            _measured(f"{method} (bars: standard deviation over seeds)", column,
+                      [(name, row) for name, its, row in measured if its == method and column in row.scores])
+            for method in dict.fromkeys(method for _, method, _ in measured)
+        ]  # fmt: skip
+
+    _draw(rows, path, list(dict.fromkeys(name for name, _, _ in measured)), series, each=0.6)
+
+
+def _measured(label: str, column: str, known: Sequence[tuple[str, Row]]) -> _plots.Series:
+    """The scores of those rows that were measured, by the name beside the row."""
+    own = [(name, row) for name, row in known if row.measured]
+    spread = {name: row.spread[column] for name, row in own if column in row.spread}
+    return _plots.Series(label, {name: row.scores[column] for name, row in own}, spread)
+
+
+def _draw(
+    rows: Sequence[Row],
+    path: Path,
+    names: Sequence[str],
+    series: Callable[[str], list[_plots.Series]],
+    each: float = 0.38,
+) -> None:
+    """A panel for each column of accuracies that the rows have, with the series of it; ``each`` inches a name."""
     panels = {"clean": "clean", "corrupted": "corruptions", BAR: "C-bar"}
     panels = {column: what for column, what in panels.items() if any(column in row.scores for row in rows)}
-    names = [title(run) for run in dict.fromkeys(row.run for row in rows)]
-    with _plots.plot(path, 1.6 + 0.38 * len(names)) as figure:
+    with _plots.plot(path, 1.6 + each * len(names)) as figure:
         axes_of = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (column, what) in zip(axes_of, panels.items(), strict=True):
-            known = [(title(row.run), row) for row in rows if column in row.scores]
-            measured = {name: row.scores[column] for name, row in known if row.measured}
-            spread = {name: row.spread[column] for name, row in known if row.measured and column in row.spread}
-            theirs = {name: row.scores[column] for name, row in known if not row.measured}
-            series = [_plots.Series("measured (bars: standard deviation over seeds)", measured, spread),
-                      _plots.Series(f"reported, {reported.SOURCE}", theirs, reported=True)]  # fmt: skip
-            _plots.dots(axes, names, series if theirs else series[:1], ".2f")
+            _plots.dots(axes, names, series(column), ".2f")
             axes.set(title=what, xlabel="accuracy, %")
         figure.suptitle(rows[0].dataset)
         # Not all scores have been reported, so not every panel has a series of them.

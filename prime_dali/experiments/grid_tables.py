@@ -49,7 +49,9 @@ class Row:
     runs: int = 0
     """Finished ones, whose numbers these are."""
     minutes: float | None = None
-    """Of training steps; a mean as well."""
+    """Of training steps; a mean as well, over the finished runs that had a device to themselves, or all if none had."""
+    jobs: Sequence[int] = ()
+    """How many runs shared the device of each finished one."""
     x: float | None = None
     """Its place in the plot."""
     finished: Sequence[Mapping[str, Any]] = ()
@@ -104,13 +106,15 @@ def _numbers(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not all(ECE in numbers for numbers in every):  # some are of a version that did not measure it
         every = [{key: number for key, number in numbers.items() if key != ECE} for numbers in every]
     means, spread = mean_and_spread(every)
-    minutes = statistics.fmean(content["seconds"] for content in _timed(done)) / 60
-    return {"scores": means, "spread": spread, "runs": len(done), "minutes": minutes, "finished": done}
+    jobs = [content.get("jobs", 1) for content in done]
+    timed = _timed(jobs)
+    minutes = statistics.fmean(own["seconds"] for own, n in zip(done, jobs, strict=True) if n in timed) / 60
+    return {"scores": means, "spread": spread, "runs": len(done), "minutes": minutes, "jobs": jobs, "finished": done}
 
 
-def _timed(done: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The finished runs whose minutes count: those that had a device to themselves, or all if none had."""
-    return [content for content in done if content.get("jobs", 1) == 1] or done
+def _timed(jobs: Sequence[int]) -> Sequence[int]:
+    """Of how many runs shared a device: those of the runs whose minutes count."""
+    return [1] * jobs.count(1) or jobs
 
 
 def mean_and_spread(every: Sequence[Mapping[Any, float]]) -> tuple[dict[Any, float], dict[Any, float]]:
@@ -193,10 +197,10 @@ def _evaluation(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def beside(table: Sequence[Row]) -> str:
     """Whose minutes those of a table are, where devices were shared, in words after a comma; empty: none was shared."""
-    timed = [content.get("jobs", 1) for row in table for content in _timed(row.finished)]
+    timed = [jobs for row in table for jobs in _timed(row.jobs)]
     if max(timed, default=1) > 1:
         return f", while up to {max(timed)} runs shared the device"
-    return ", of runs alone on a device" if len(timed) < sum(len(row.finished) for row in table) else ""
+    return ", of runs alone on a device" if len(timed) < sum(len(row.jobs) for row in table) else ""
 
 
 def _data(grid: Grid, done: Sequence[Mapping[str, Any]]) -> list[str]:
