@@ -97,7 +97,8 @@ def channels() -> str:
 
 def step() -> str:
     """A training step with PRIME over one without."""
-    file, vit, older = (File(f"{name}.json") for name in ("h200_step", "h200_step_vit", "h100_step"))
+    names = ("h200_step", "h200_step_vit", "h200_step_convnext", "h100_step")
+    file, vit, convnext, older = (File(f"{name}.json") for name in names)
 
     def compared(of: File) -> str:
         plain, prime = 1000 * of.median("plain"), 1000 * of.median("prime")
@@ -112,7 +113,8 @@ def step() -> str:
     views = file.median("3 views") / file.median("1 view")
     return (
         "A ResNet-50 training step on an H200 (bfloat16, channels last, `torch.compile`, batch 256, PRIME on every "
-        f"image) takes {compared(file)}. One of a ViT-S takes {compared(vit)}. With the authors' code a step of the "
+        f"image) takes {compared(file)}. One of a ViT-S takes {compared(vit)}. One of a ConvNeXt-T takes "
+        f"{compared(convnext)}. With the authors' code a step of the "
         f"ResNet-50 takes {theirs:.1f} times as long (an H100, batch 128). PRIME for three views (the clean image and "
         f"two augmented ones) takes {views:.2f} times as long as for one."
     )
@@ -301,7 +303,8 @@ def formats() -> str:
 
 def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
-    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "step_vit", "scaling", "loop",
+    names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "step_vit", "step_convnext",
+             "scaling", "loop",
              "loop_standard", "loop_jsd", "pipeline", "decoded")  # fmt: skip
     files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json")]
     lines = [file.source() for file in [*files, File("cpu_imagenet.json"), File("cpu_cifar.json")]]

@@ -179,8 +179,9 @@ def main() -> None:
         similarity_report,
     )
 
-    grids = {"ablation": ablation.draw, "alpha/alpha": alpha.draw, "sample_complexity": sample_complexity.draw}
-    grids |= {f"{dataset}/methods": methods.draw for dataset in ("cifar10", "cifar100")}
+    grids = {"ablation/ablation": ablation.draw, "alpha/alpha": alpha.draw}
+    grids["sample-complexity/sample-complexity"] = sample_complexity.draw
+    grids |= {f"{dataset}/methods": methods.draw for dataset in ("cifar10", "cifar100", "tinyimagenet")}
     grids |= {f"{name}/{name}": question.draw for name, question in compare.QUESTIONS.items()}
     for name, draw_grid in grids.items():
         if (RESULTS / f"{name}.json").exists():
