@@ -87,7 +87,7 @@ def from_dlpack(argument: str, array: Any) -> np.ndarray:
         import torch
 
         if array.dtype == torch.bfloat16:
-            return np.from_dlpack(array.view(torch.uint16)).view(_bfloat16(argument))
+            return np.from_dlpack(array.view(torch.uint16)).view(bfloat16(argument))
     try:
         return np.from_dlpack(array)
     except Exception as error:
@@ -97,7 +97,7 @@ def from_dlpack(argument: str, array: Any) -> np.ndarray:
         raise TypeError(f"{argument}: NumPy cannot read this {kind} through DLPack: {error}") from error
 
 
-def _bfloat16(argument: str) -> np.dtype:
+def bfloat16(argument: str) -> np.dtype:
     try:
         import ml_dtypes
     except ImportError as error:

@@ -87,7 +87,7 @@ def apply(
             channels and this size.
         layout: Axes of ``array``: ``"NCHW"``, ``"NHWC"``, or of clips ``"NTCHW"``, ``"NTHWC"``.
         out_layout: Axes of the result, in another order. None: ``layout``.
-        out_dtype: One of the input dtypes. None: that of ``array``, or float32 if integers are normalized.
+        out_dtype: One of the input dtypes, or its name. None: that of ``array``, or float32 if integers are normalized.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
         flip: bool ``[N]``, NumPy or CuPy like ``array``: True mirrors all outputs of the image (or clip)
             left to right.
@@ -152,6 +152,8 @@ def _output_format(
     if out_dtype is None:
         out_dtype = np.float32 if means and dtype.kind == "u" else dtype
     try:
+        if isinstance(out_dtype, str) and out_dtype == "bfloat16":  # a name that NumPy has only after this import
+            out_dtype = _memory.bfloat16("out_dtype")
         made = np.dtype(out_dtype)
     except TypeError:
         raise TypeError(f"out_dtype: expected one of {', '.join(_DTYPES)}, got {out_dtype!r}") from None
@@ -238,5 +240,6 @@ def check_dtype(argument: str, dtype: Any) -> None:
     """TypeError unless the kernels can read elements of this dtype."""
     if dtype.name not in _DTYPES or dtype.byteorder == ">":
         expected = f"{', '.join(_DTYPES)} in native byte order"
-        convert = "" if argument == "out_dtype" else f"; {_arguments.CONVERT}"
+        swap = "swap the bytes with .astype(array.dtype.newbyteorder('='))"
+        convert = "" if argument == "out_dtype" else f"; {swap if dtype.name in _DTYPES else _arguments.CONVERT}"
         raise TypeError(f"{argument}: expected {expected}, got {dtype.str} ({dtype.name}){convert}")

@@ -59,6 +59,7 @@ def test_bfloat16() -> None:
     images = make_images(2, *SIZE).numpy()
     plan = prime_dali.sample("cifar", np.arange(2), size=SIZE)
     out = arrays.apply(images, plan, out_dtype=ml_dtypes.bfloat16)
+    assert np.array_equal(arrays.apply(images, plan, out_dtype="bfloat16"), out)
     assert np.abs(out.astype(np.float32) - arrays.apply(images, plan)).max() <= 2**-9
     assert arrays.apply(images.astype(ml_dtypes.bfloat16), plan).dtype == ml_dtypes.bfloat16
 

@@ -203,7 +203,7 @@ CASES = {
     # arrays
     "array type": (lambda: array_apply([[1]]), TypeError, "array: expected a NumPy or CuPy array, or an object with DLPack or the CUDA array interface, got list"),
     "array dtype": (lambda: array_apply(images().double().numpy()), TypeError, "array: expected uint8, uint16, float16, bfloat16, float32 in native byte order"),
-    "array byte order": (lambda: array_apply(images().numpy().astype(">f4")), TypeError, "in native byte order, got >f4"),
+    "array byte order": (lambda: array_apply(images().numpy().astype(">f4")), TypeError, "in native byte order, got >f4 (float32); swap the bytes with .astype(array.dtype.newbyteorder('='))"),
     "array layout": (lambda: array_apply(layout="NHWC"), ValueError, "array: expected [N, H, W, C] of 1 to 16 channels for this layout, got [2, 3, 16, 20]; if they are NCHW, give layout='NCHW'"),
     "layout name": (lambda: array_apply(layout="HWC"), ValueError, "layout: expected one of 'NCHW', 'NHWC', 'NTCHW', 'NTHWC', got 'HWC'; did you mean 'NHWC'?"),
     "array nan": (lambda: array_apply(spoiled(float("nan")).numpy()), ValueError, "array: expected finite values in [0, 1]"),

@@ -157,7 +157,9 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     arguments = ["evaluate", str(checkpoint), "--cifar-c", str(lesser), "--partial"]
     reference = str(tmp_path / "out" / "results.json")
     assert cli.main([*arguments, "--device", "cpu", "--reference", reference, "--out", str(tmp_path / "again")]) == 0
-    assert "mCE, normalization standard" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "mCE, normalization standard" in text
+    assert f": mCE relative to {checkpoint}, in {reference}\n" in text
     again = json.loads((tmp_path / "again" / "results.json").read_text())["sets"]
     assert again["cifar-c"]["scores"]["mce"] == pytest.approx(100)
     assert again["cifar-c"]["scores"]["normalization"] == "standard"
@@ -166,6 +168,21 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     shown = capsys.readouterr()
     assert "normalization: expected 'standard' to have an error on brightness, got none" in shown.err
     assert "evaluating" not in shown.err  # it was known before the work began
+    partial = tmp_path / "again" / "results.json"
+    assert cli.main(["evaluate", str(checkpoint), "--cifar-c", str(cifar / "c"), "--reference", str(partial)]) == 1
+    wanted = (
+        f"--reference: expected results on all of cifar-c that is scored here, {partial} lacks brightness; evaluate"
+    )
+    assert wanted in capsys.readouterr().err
+    results["sets"]["cifar-c"]["missing"] = ["1 of 10 classes (cat)"]
+    results["sets"]["cifar-c"]["images"]["snow"]["2"] = 7
+    partial.write_text(json.dumps(results))
+    assert cli.main([*arguments, "--device", "cpu", "--reference", str(partial)]) == 1
+    assert "lacks 1 of 10 classes (cat); evaluate" in capsys.readouterr().err
+    partial.write_text(json.dumps(results | {"sets": {"cifar-c": results["sets"]["cifar-c"] | {"missing": []}}}))
+    assert cli.main([*arguments, "--device", "cpu", "--reference", str(partial)]) == 0
+    assert f"in {partial}, of ANOTHER NUMBER of images, 7\n" in capsys.readouterr().out
+    results["sets"]["cifar-c"]["missing"] = []
     for key, value, got in (("dataset", "CIFAR-100", "CIFAR-100"), ("settings", {"bn_adapt": {"N": 1}}, "adapted")):
         (tmp_path / "other.json").write_text(json.dumps(results | {key: value}))
         assert cli.main([*arguments, "--device", "cpu", "--reference", str(tmp_path / "other.json")]) == 1

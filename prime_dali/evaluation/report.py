@@ -28,11 +28,30 @@ Set = image_sets.ImageSet | benchmarks.Corrupted[Any] | sequences.Perturbed
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A network with standard training, as ``results.json`` has it."""
+
+    path: Path
+    source: str
+    """Where its weights came from."""
+    accuracies: scores.Accuracies
+    images: Mapping[str, Mapping[str, int]]
+    missing: tuple[str, ...]
+
+    def lacks(self, scored: Sequence[str], missing: Sequence[str]) -> list[str]:
+        """Descriptions of what it was not evaluated on, of the corruptions ``scored``; but for what is missing here
+        too, such as classes."""
+        without = scores.missing(self.accuracies, scores.CORRUPTIONS)
+        parts = [part for part in self.missing if part not in without and part not in missing]
+        return scores.missing(self.accuracies, scored) + parts
+
+
+@dataclass(frozen=True)
 class Rule:
     """How a benchmark of corruptions is scored."""
 
     normalization: str
-    reference: scores.Accuracies | None = None
+    reference: Reference | None = None
     missing: tuple[str, ...] = ()
     """Description of what is missing; the means are then over the rest."""
 
@@ -41,9 +60,8 @@ class Rule:
         partial = bool(self.missing)
         if partial and all(scores.missing(accuracies, [corruption]) for corruption in corruptions):
             return None
-        return scores.mean_corruption_error(
-            accuracies, self.normalization, self.reference, corruptions, partial=partial
-        )
+        reference = None if self.reference is None else self.reference.accuracies
+        return scores.mean_corruption_error(accuracies, self.normalization, reference, corruptions, partial=partial)
 
 
 def collect(
@@ -107,6 +125,8 @@ def _corruptions(
     """The entry of a benchmark of corruptions."""
     accuracies = {c: {s: count.accuracy for s, count in row.items()} for c, row in counts.items()}
     given: dict[str, Any] = {"corruptions": what.counted, "partial": bool(rule.missing)}
+    of = rule.reference
+    reference = {} if of is None else {"reference": {"path": str(of.path), "source": of.source, "images": of.images}}
     return calibrations(counts, **given) | {
         "folder": str(what.folder), "regenerated": what.manifest is not None, "manifest": what.manifest,
         "counted": list(what.counted), "missing": list(rule.missing),
@@ -119,6 +139,7 @@ def _corruptions(
             "by_severity": scores.by_severity(accuracies, **given),
             "by_group": scores.by_group(accuracies, partial=True),
             "mce": rule.mce(accuracies, what.counted), "normalization": rule.normalization,
+            **reference,
         },
     }  # fmt: skip
 
@@ -165,8 +186,8 @@ def stability(what: sequences.Perturbed, counts: Mapping[str, Mapping[int, score
     }  # fmt: skip
 
 
-def read_reference(path: Path, name: str, dataset: str | None) -> scores.Accuracies:
-    """Accuracies on the set ``name`` of a ``results.json``.
+def read_reference(path: Path, name: str, dataset: str | None) -> Reference:
+    """The network of a ``results.json``, on the set ``name``.
 
     Raises:
         FileNotFoundError: No such file.
@@ -177,8 +198,10 @@ def read_reference(path: Path, name: str, dataset: str | None) -> scores.Accurac
         content = json.loads(path.read_text())
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
-        accuracies = content["sets"][name]["accuracy"]
-        found = {c: {int(s): float(a) for s, a in row.items()} for c, row in accuracies.items()}
+        entry = content["sets"][name]
+        accuracies = {c: {int(s): float(a) for s, a in row.items()} for c, row in entry["accuracy"].items()}
+        source = content["classifier"]["source"]
+        found = Reference(path, source, accuracies, dict(entry["images"]), tuple(entry["missing"]))
         of, adapted = content["dataset"], content["settings"]["bn_adapt"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected results.json of prime-dali evaluate with {name} ({error!r})") from error

@@ -76,6 +76,16 @@ def _facts(name: str, content: Mapping[str, Any], dataset: str | None) -> Iterat
         sizes = {images for row in content["images"].values() for images in row.values()}
         several = "" if len(sizes) == 1 else ", in parts of UNEQUAL size"
         yield f"{_heading(name, content)}: {_range(sizes)} images per corruption and severity{several}{made}"
+        if of := content["scores"].get("reference"):
+            yield f"{_heading(name, content)}: mCE relative to {of['source']}, in {of['path']}{_unlike(of, content)}"
+
+
+def _unlike(reference: Mapping[str, Any], content: Mapping[str, Any]) -> str:
+    """What to say if the reference was evaluated on other numbers of images."""
+    here = {c: {str(s): images for s, images in row.items()} for c, row in content["images"].items()}
+    shared = [(c, s) for c, row in here.items() for s in row if s in reference["images"].get(c, {})]
+    there = {reference["images"][c][s] for c, s in shared if reference["images"][c][s] != here[c][s]}
+    return f", of ANOTHER NUMBER of images, {_range(there)}" if there else ""
 
 
 def _reported_facts(dataset: str | None) -> Iterator[str]:
