@@ -268,7 +268,7 @@ def layout_hint(shape: Sequence[int], layout: str, known: Collection[str]) -> st
     """What to add to the message on images that do not fit ``layout``: another one of ``known`` that they fit."""
     for name in known:
         sides = dict(zip(name, shape, strict=False))
-        if len(name) == len(shape) == len(layout) and name != layout and 1 <= sides["C"] <= MAX_CHANNELS:
+        if len(name) == len(shape) and name != layout and 1 <= sides["C"] <= MAX_CHANNELS:
             return f"; if they are {name}, give layout={name!r}"
     return ""
 

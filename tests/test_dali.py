@@ -174,7 +174,10 @@ def test_bad_batches_fail_with_our_message(device: str, mode: str) -> None:
         run(device, layout="CHW", mode=mode)
     with pytest.raises(RuntimeError, match="mean: expected one finite number, one per channel, got"):
         run(device, images=IMAGES[..., :1].copy(), mean=MEAN, std=STD, mode=mode)
-    with pytest.raises(RuntimeError, match="images: expected one size in a batch, got shapes"):
+    for layout, fitting in (("FHWC", "HWC"), ("FCHW", "HWC")):  # images, taken for sequences
+        with pytest.raises(RuntimeError, match=rf"expected {layout} .* got shape \[24, 40, 3\]; .* layout='{fitting}'"):
+            run(device, layout=layout, mode=mode)
+    with pytest.raises(RuntimeError, match=r"images: expected one size in a batch, got .*; make them equal.*native"):
         run(device, images=[np.zeros((24, 40, 3), np.uint8), np.zeros((24, 41, 3), np.uint8)], batch=2, mode=mode)
 
 
@@ -218,8 +221,21 @@ def test_an_index_without_an_epoch_is_warned_of() -> None:
 
 
 def test_images_must_be_a_data_node() -> None:
-    with pytest.raises(TypeError, match="images: expected a DataNode of a pipeline definition, got ndarray"):
+    with pytest.raises(TypeError, match="images: expected a DataNode of a pipeline definition, got ndarray$"):
         prime_dali.dali.prime(IMAGES)
+    dynamic = pytest.importorskip("nvidia.dali.experimental.dynamic", reason="this DALI has no dynamic mode")
+    with pytest.raises(TypeError, match=r"got Batch; in DALI's dynamic mode call its operator, ndd\.prime\.augment"):
+        prime_dali.dali.prime(dynamic.as_batch(list(IMAGES), layout="HWC"))
+
+
+def test_dtypes_of_other_libraries() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for name, dtype in (("uint8", types.UINT8), ("uint16", types.UINT16), ("float16", types.FLOAT16)):
+        same = (dtype, name, np.dtype(name), getattr(np, name), getattr(torch, name))
+        assert [prime_dali.dali.operator.dtype_of(one) for one in same] == [dtype] * 5
+    assert prime_dali.dali.Output(dtype=torch.float16).dtype == types.FLOAT16
+    with pytest.raises(TypeError, match=r"dtype: expected types.UINT8, FLOAT16 or FLOAT, got torch\.bfloat16"):
+        prime_dali.dali.Output(dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("indexed", [False, True])

@@ -80,8 +80,8 @@ def prime(
         seed: The run's seed.
         views: 1, or 3: the clean image and two augmented views; or 2: the clean image and one.
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
-        out_dtype: ``types.UINT8``, ``UINT16``, ``FLOAT16`` or ``FLOAT``, or ``"uint8"``, ``"uint16"``, ``"float16"`` or
-            ``"float32"``. None: that of the images, or FLOAT if integers are normalized.
+        out_dtype: ``types.UINT8``, ``UINT16``, ``FLOAT16`` or ``FLOAT``, or that dtype of torch or NumPy, or its name,
+            as ``torch.float16`` or ``"float16"``. None: that of the images, or FLOAT if integers are normalized.
         layout: Axes of the images, ``"HWC"`` or ``"CHW"``, or of sequences ``"FHWC"`` or ``"FCHW"``.
         out_layout: Axes of the result, in another order. None: ``layout``.
         mode: See above.
@@ -133,7 +133,9 @@ def prime(
 def _nodes(images: Any, index: Any, epoch: Any, flip: Any, seed: int) -> dict[str, DataNode]:
     """The inputs of PRIME by name, without an epoch that is an int; TypeError for anything else than nodes."""
     if not isinstance(images, DataNode):
-        raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}")
+        dynamic = "; in DALI's dynamic mode call its operator, ndd.prime.augment, after prime_dali.dali.load_plugin()"
+        hint = dynamic if type(images).__module__.startswith("nvidia.dali.experimental.dynamic") else ""
+        raise TypeError(f"images: expected a DataNode of a pipeline definition, got {type(images).__name__}{hint}")
     if index is None:
         index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64, seed=_stream(seed))
     elif not isinstance(index, DataNode):
@@ -204,7 +206,10 @@ class _Augment:
         images = given.pop("images")
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) != 1:
-            raise ValueError(f"images: expected one size in a batch, got shapes {sorted(shapes)}")
+            raise ValueError(
+                f"images: expected one size in a batch, got shapes {sorted(shapes)}; make them equal, as with fn.resize; "
+                "mode='native' takes different heights and widths"
+            )
         dtypes = {str(image.dtype) for image in images}
         if len(dtypes) != 1:
             raise TypeError(f"images: expected one dtype in a batch, got {sorted(dtypes)}")
@@ -370,8 +375,9 @@ _DTYPES = {"uint8": types.UINT8, "uint16": types.UINT16, "float16": types.FLOAT1
 
 
 def dtype_of(dtype: Any) -> Any:
-    """DALI's dtype of a name that torch and NumPy have; anything else as it is."""
-    return _DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    """DALI's dtype for one of torch or NumPy, or its name; anything else as it is."""
+    name = np.dtype(dtype).name if isinstance(dtype, (type, np.dtype)) else str(dtype).removeprefix("torch.")
+    return _DTYPES.get(name, dtype)
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:

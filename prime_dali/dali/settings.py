@@ -122,8 +122,8 @@ class Output:
 
     Attributes:
         mean, std: Per channel, on the [0, 1] scale. Both None: pixels in [0, 1], or 0 to 255 for ``types.UINT8``.
-        dtype: ``types.FLOAT``, ``FLOAT16``, or ``UINT8`` without mean and std; or their names, ``"float32"``,
-            ``"float16"`` and ``"uint8"``.
+        dtype: ``types.FLOAT``, ``FLOAT16``, or ``UINT8`` without mean and std; or that dtype of torch or NumPy, or its
+            name, as ``torch.float16`` or ``"float16"``.
         layout: ``"CHW"`` or ``"HWC"``.
 
     Raises:
