@@ -236,6 +236,18 @@ def test_dali_reads_the_same(tmp_path: Path) -> None:
         list(part.batches(2, CPU))
 
 
+def test_folders_one_level_off_are_pointed_at(imagenet_c: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"got '1'; did you mean {imagenet_c}, which has the corruptions\?$"):
+        benchmarks.imagenet_corrupted(imagenet_c / "fog", WNIDS)
+    (tmp_path / "top" / "weather").mkdir(parents=True)
+    (tmp_path / "top" / "weather" / "fog").mkdir()
+    message = (
+        rf"got 'weather', which has some of them; move its folders into {tmp_path}/top, or give {tmp_path}/top/weather"
+    )
+    with pytest.raises(ValueError, match=message):
+        benchmarks.imagenet_corrupted(tmp_path / "top", WNIDS)
+
+
 def test_wnids_of_networks_that_do_not_say_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("timm", reason="timm, which has the wnids, is not installed")
     thousand = benchmarks.imagenet_classes(1000, None)
@@ -243,13 +255,16 @@ def test_wnids_of_networks_that_do_not_say_them(monkeypatch: pytest.MonkeyPatch,
     assert thousand[:4] == WNIDS
     assert list(thousand) == sorted(thousand)
     assert benchmarks.imagenet_classes(100, None) == thousand[::10]
-    with pytest.raises(ValueError, match="got 12 without names"):
+    with pytest.raises(ValueError, match="got 12 without names; --classes"):
         benchmarks.imagenet_classes(12, None)
+    (tmp_path / thousand[0]).mkdir()
+    with pytest.raises(ValueError, match=rf"got 12 without names, and 1 folder in {tmp_path}; --classes"):
+        benchmarks.imagenet_classes(12, tmp_path)
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="expected timm or a clean set of all classes"):
         benchmarks.imagenet_classes(1000, None)
-    for wnid in thousand[:-1]:
+    for wnid in thousand[1:-1]:
         (tmp_path / wnid).mkdir()
     with pytest.raises(ValueError, match="expected all 1,000 class folders, which then number the classes, got 999"):
         benchmarks.imagenet_classes(1000, tmp_path)

@@ -221,7 +221,7 @@ def test_an_index_without_an_epoch_is_warned_of() -> None:
 
 
 def test_images_must_be_a_data_node() -> None:
-    with pytest.raises(TypeError, match="images: expected a DataNode of a pipeline definition, got ndarray$"):
+    with pytest.raises(TypeError, match=r"images: expected a DataNode of a pipeline definition, got ndarray$"):
         prime_dali.dali.prime(IMAGES)
     dynamic = pytest.importorskip("nvidia.dali.experimental.dynamic", reason="this DALI has no dynamic mode")
     with pytest.raises(TypeError, match=r"got Batch; in DALI's dynamic mode call its operator, ndd\.prime\.augment"):

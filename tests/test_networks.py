@@ -281,8 +281,25 @@ def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
         networks.load(save([1, 2], tmp_path / "list.pt"))
     with pytest.raises(ValueError, match="expected a state dict, got a dictionary of 'epoch'"):
         networks.load(save({"epoch": 1}, tmp_path / "epoch.pt"), network="resnet18", num_classes=10)
+    with pytest.raises(ValueError, match="got a dictionary of 'weights', 'epoch'; save its entry 'weights' alone"):
+        networks.load(save({"weights": {}, "epoch": 1}, tmp_path / "w.pt"), network="resnet18", num_classes=10)
     with pytest.raises(FileNotFoundError, match="no such file"):
         networks.load(tmp_path / "none.pt")
+    with pytest.raises(FileNotFoundError, match=r"or timm:NAME; a folder$"):
+        networks.load(tmp_path)
+
+
+def test_weights_in_an_entry_or_behind_a_prefix(tmp_path: Path) -> None:
+    state = networks.create("resnet18", 10, "cifar").state_dict()
+    saved = save({"net": {f"module.{key}": value for key, value in state.items()}, "acc": 95.0}, tmp_path / "net.pt")
+    found = networks.load(saved, network="resnet18", num_classes=10).network.state_dict()
+    assert all(torch.equal(found[key], value) for key, value in state.items())
+    lightning = {"state_dict": {f"task.backbone.{key}": value for key, value in state.items()}, "epoch": 1}
+    message = (
+        r"got keys 102 missing .*; all of them are there with 'task\.backbone\.' before their names: save those alone"
+    )
+    with pytest.raises(ValueError, match=message):
+        networks.load(save(lightning, tmp_path / "lightning.ckpt"), network="resnet18", num_classes=10, stem="cifar")
 
 
 def test_torchvision_weights_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,14 @@ def test_other_failures_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         open_picture(path)
 
 
+def test_messages_name_no_open_file(tmp_path: Path) -> None:
+    file = tmp_path / "a>b.jpg"
+    file.write_bytes(b"no image")
+    for read in (lambda: open_picture(file), lambda: _pictures.decoded(b"no image", "a>b.jpg")):
+        with pytest.raises(PhotoError, match=r"a>b\.jpg: not a readable image \(cannot identify image file\)$"):
+            read()
+
+
 @pytest.mark.parametrize(("data", "why"), [
     (saved(Image.fromarray(SHORTS), "PNG"), "expected 8 bits per channel, got 16"),
     (png(16, 2, bytes(48)), "expected 8 bits per channel, got 16"),  # Pillow takes the upper bits

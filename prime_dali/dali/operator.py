@@ -207,8 +207,8 @@ class _Augment:
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) != 1:
             raise ValueError(
-                f"images: expected one size in a batch, got shapes {sorted(shapes)}; make them equal, as with fn.resize; "
-                "mode='native' takes different heights and widths"
+                f"images: expected one size in a batch, got shapes {sorted(shapes)}; make them equal, as with "
+                "fn.resize, or use mode='native', which takes different heights and widths"
             )
         dtypes = {str(image.dtype) for image in images}
         if len(dtypes) != 1:

@@ -91,8 +91,9 @@ def naming_errors(name: str) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """The error message on one line, without the path."""
+    """The error message on one line, without the path or the open file."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = re.sub(r" <_io\..*>", "", text)  # of Pillow: cannot identify image file <_io.BytesIO object at 0x7f>
     return " ".join(shown(line) for line in (text or type(error).__name__).splitlines())
 
 

@@ -15,6 +15,7 @@ from .. import _extras
 from .._progress import plural
 from .._states import read_array
 from ..data import cifar
+from ..data.folders import classes as class_folders
 from ..data.folders import find
 from ..data.formats import has_shards, open_records
 from ..data.records import Records, numbered
@@ -297,10 +298,12 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
         ImportError: There is neither timm nor a folder.
     """
     if num_classes not in (100, 1000):
+        folders = class_folders(Path(clean)) if clean is not None and Path(clean).is_dir() else ()
+        found = f", and {plural(len(folders), 'folder')} in {clean}" if folders else ""
         raise ValueError(
             f"classes: expected a network that names them, or one of 1,000 (ImageNet) or 100 (ImageNet-100), "
-            f"got {num_classes} without names; --classes names them: a file with a name a line, or a folder whose "
-            "subfolders are the classes"
+            f"got {num_classes} without names{found}; --classes names them: a file with a name a line, or a folder "
+            "whose subfolders are the classes"
         )
     if importlib.util.find_spec("timm") is not None:
         from timm.data import ImageNetInfo

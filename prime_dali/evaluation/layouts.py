@@ -78,7 +78,7 @@ def read(name: str, folder: Path, benchmark: str | None = None, why: str = "") -
     counted, others = _KNOWN.get(name, (tuple(names), ()))
     for one in names:
         if one not in (*counted, *others):
-            raise ValueError(_arguments.unknown(f"{folder}: {what}", one, (*counted, *others)))
+            raise ValueError(_unknown(folder, what, one, (*counted, *others)))
     extra = tuple(one for one in others if one in names)
     if name in P_SETS:
         absent = tuple(one for one in counted if one not in names)
@@ -90,6 +90,17 @@ def read(name: str, folder: Path, benchmark: str | None = None, why: str = "") -
     few = name in C_BAR_SETS and len(names) != C_BAR_CORRUPTIONS
     lacking = (f"ten corruptions, got {len(names)}",) if few else ()
     return Layout(counted, extra, severities, (*lacking, *missing(severities, counted)), made)
+
+
+def _unknown(folder: Path, what: str, name: str, known: Sequence[str]) -> str:
+    """The message on a folder or file in ``folder`` that is no corruption or perturbation."""
+    message = _arguments.unknown(f"{folder}: {what}", name, known)
+    if folder.name in known:
+        return f"{message}; did you mean {folder.parent}, which has the {what}s?"
+    inside = folder / name
+    if any((inside / one).exists() for one in known):
+        return f"{message}, which has some of them; move its folders into {folder}, or give {inside}"
+    return message
 
 
 def check_complete(name: str, folder: Path, lacking: Sequence[str]) -> None:

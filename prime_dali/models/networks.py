@@ -21,7 +21,7 @@ from .creation import create, nearest, timm, timm_model, torchvision_names
 
 FORMAT, VERSION = "prime-dali", 1
 
-_WRAPPERS = ("state_dict", "model")
+_WRAPPERS = ("state_dict", "model", "net")
 # Of averages: timm's scripts; torchvision's references and DeiT; others.
 _AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")
 _PREFIXES = ("module.", "model.", "_orig_mod.")
@@ -263,7 +263,12 @@ def _from_state_dict(
     # AveragedModel counts what it has averaged.
     state = {k: value for k, value in content.items() if isinstance(value, torch.Tensor) and k != "n_averaged"}
     if not state:
-        raise ValueError(f"{source}: expected a state dict, got a dictionary of {', '.join(map(repr, content))}")
+        inside = next(
+            (f"; save its entry {key!r} alone" for key, part in content.items() if isinstance(part, Mapping)), ""
+        )
+        raise ValueError(
+            f"{source}: expected a state dict, got a dictionary of {', '.join(map(repr, content))}{inside}"
+        )
     stem = "cifar" if stem is None and name in cifar.NETWORKS else stem
     network = create(name, num_classes, stem or "imagenet")
     state, statistics = _renamed(state, network)
@@ -285,10 +290,11 @@ def _from_state_dict(
 
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: expected a checkpoint file, torchvision:NAME:WEIGHTS or timm:NAME; "
-            + (f"a folder, did you mean {inside}?" if (inside := path / "last.pt").is_file() else "no such file")
+        inside = path / "last.pt"
+        got = (
+            f"a folder, did you mean {inside}?" if inside.is_file() else "a folder" if path.is_dir() else "no such file"
         )
+        raise FileNotFoundError(f"{path}: expected a checkpoint file, torchvision:NAME:WEIGHTS or timm:NAME; {got}")
     found: Mapping[str, Any] = _FILE.read_torch(path)
     return found
 
@@ -337,8 +343,18 @@ def _fill(network: nn.Module, state: Mapping[str, torch.Tensor], source: str) ->
             for kind, keys in kinds
             if keys
         ]
-        raise ValueError(f"{source}: expected the weights of this network, got keys {', '.join(parts)}")
+        hint = _inside(state, [key for key in own if not key.endswith(counters)])
+        raise ValueError(f"{source}: expected the weights of this network, got keys {', '.join(parts)}{hint}")
     network.load_state_dict(dict(state))
+
+
+def _inside(state: Mapping[str, torch.Tensor], wanted: Sequence[str]) -> str:
+    """What to do if all the keys that are wanted are there with a prefix, as in a checkpoint of Lightning."""
+    for key in state:
+        before = key.removesuffix(wanted[0])
+        if before and before != key and all(before + name in state for name in wanted):
+            return f"; all of them are there with {before!r} before their names: save those alone, without it"
+    return ""
 
 
 def _triple(values: Any) -> tuple[float, float, float]:
