@@ -35,7 +35,8 @@ def sample(
     index, xp = as_array("index", index)
     index = index.reshape(1) if index.ndim == 0 else index
     if index.dtype != np.int64 or index.ndim != 1:
-        convert = "; convert integers with index.astype(np.int64)" if index.ndim == 1 else ""
+        # Not index.astype, which in JAX gives int32 again.
+        convert = f"; convert integers with {xp.__name__}.asarray(index, 'int64')" if index.ndim == 1 else ""
         raise TypeError(f"index: expected int64 [N], got {index.dtype} {list(index.shape)}{convert}")
     index = xp.ascontiguousarray(index)
     if not _is_array(epoch) or (isinstance(epoch, np.ndarray) and epoch.ndim == 0):
@@ -204,9 +205,10 @@ def as_array(argument: str, array: Any) -> tuple[Any, Any]:
             xp = _cupy(argument)
             return _memory.aligned(xp.from_dlpack(array), xp), xp
         raise ValueError(f"{argument}: expected CPU or CUDA memory, got DLPack device type {kind}")
+    convertible = isinstance(array, (list, tuple, range)) or hasattr(array, "__array_interface__")  # a PIL image
     raise TypeError(
         f"{argument}: expected a NumPy or CuPy array, or an object with DLPack or the CUDA array interface, "
-        f"got {type(array).__name__}"
+        f"got {type(array).__name__}{'; numpy.asarray makes one of it' if convertible else ''}"
     )
 
 

@@ -113,6 +113,7 @@ CASES = {
     "epoch value numpy": (lambda: sample(np.arange(2), epoch=np.array(-1)), ValueError, "epoch: expected 0 to 4294967295, got -1"),
     "epoch bool numpy": (lambda: sample(np.arange(2), epoch=True), TypeError, "epoch: expected an int, got bool"),
     "epoch fraction numpy": (lambda: sample(np.arange(2), epoch=np.array(1.0)), TypeError, "epoch: expected an int, got ndarray"),
+    "index int32 numpy": (lambda: sample(np.arange(2, dtype=np.int32)), TypeError, "index: expected int64 [N], got int32 [2]; convert integers with numpy.asarray(index, 'int64')"),
     "epoch int32 numpy": (lambda: sample(np.arange(2), epoch=np.zeros(2, np.int32)), TypeError, "epoch: expected an int, or int64 [] or [2], got int32 [2]"),
     "epoch dtype": (lambda: sample(epoch=torch.tensor(1.0)), TypeError, "epoch: expected an int, or int64 [] or [2], got torch.float32"),
     "epoch length": (lambda: sample(epoch=torch.arange(3)), TypeError, "epoch: expected an int, or int64 [] or [2], got torch.int64 [3]"),
@@ -201,7 +202,7 @@ CASES = {
     "module sparse": (lambda: PRIME("cifar")(images().to_sparse()), TypeError, "images: expected a dense torch.Tensor, got layout torch.sparse_coo"),
     "module dtype": (lambda: PRIME("cifar", out_dtype=torch.int32), TypeError, "out_dtype: expected uint8, uint16, float16"),
     # arrays
-    "array type": (lambda: array_apply([[1]]), TypeError, "array: expected a NumPy or CuPy array, or an object with DLPack or the CUDA array interface, got list"),
+    "array type": (lambda: array_apply([[1]]), TypeError, "array: expected a NumPy or CuPy array, or an object with DLPack or the CUDA array interface, got list; numpy.asarray makes one of it"),
     "array dtype": (lambda: array_apply(images().double().numpy()), TypeError, "array: expected uint8, uint16, float16, bfloat16, float32 in native byte order"),
     "array byte order": (lambda: array_apply(images().numpy().astype(">f4")), TypeError, "in native byte order, got >f4 (float32); swap the bytes with .astype(array.dtype.newbyteorder('='))"),
     "array layout": (lambda: array_apply(layout="NHWC"), ValueError, "array: expected [N, H, W, C] of 1 to 16 channels for this layout, got [2, 3, 16, 20]; if they are NCHW, give layout='NCHW'"),

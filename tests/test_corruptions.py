@@ -307,8 +307,8 @@ def test_imagecorruptions_says_the_same(name: str) -> None:
     ({"seed": -1}, ValueError, "seed: expected 0 to"),
     ({"numbers": [1]}, ValueError, "numbers: expected one for each of 2 images, got 1"),
     ({"numbers": [1, -2]}, ValueError, "number: expected 0 to 4294967295, got -2"),
-    ({"images": flat(0).astype(float)}, TypeError, "images: expected a uint8 array, got float64"),
-    ({"images": None}, TypeError, "images: expected a uint8 array, got NoneType"),
+    ({"images": flat(0).astype(float)}, TypeError, "images: expected a uint8 NumPy array, got float64"),
+    ({"images": None}, TypeError, "images: expected a uint8 NumPy array, got NoneType"),
     ({"images": flat(0)[:, :31]}, ValueError, "images: expected [N, 32, 32, 3], got [1, 31, 32, 3]"),
     ({"images": flat(0)[:0]}, ValueError, "images: expected [N, 32, 32, 3], got [0, 32, 32, 3]"),
 ])  # fmt: skip

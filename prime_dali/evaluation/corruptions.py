@@ -267,7 +267,8 @@ def _corrupted(
 ) -> NDArray[np.uint8]:
     side = SIDES[kind]
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
-        raise TypeError(f"{argument}: expected a uint8 array, got {getattr(images, 'dtype', type(images).__name__)}")
+        got = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
+        raise TypeError(f"{argument}: expected a uint8 NumPy array, got {got}")
     if images.ndim != 4 or images.shape[1:] != (side, side, 3) or len(images) == 0:
         batch, got = ("N, ", images.shape) if argument == "images" else ("", images.shape[1:])
         raise ValueError(f"{argument}: expected [{batch}{side}, {side}, 3], got {list(got)}")
