@@ -41,8 +41,9 @@ def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -
         made_after: :func:`forks` when the counter was created.
 
     Raises:
-        ValueError: The call cannot be counted; the message says why.
+        ValueError: The call cannot be counted; the message says why. Or the counter is on the meta device.
     """
+    check_values(counter)
     if not torch.compiler.is_compiling():
         transform = torch._C._functorch.peek_interpreter_stack()
         if transform is not None and transform.key() == torch._C._functorch.TransformType.Functionalize:
@@ -69,12 +70,22 @@ def on_device(number: torch.Tensor, device: torch.device) -> torch.Tensor:
     Raises:
         ValueError: As :func:`refuse_capture`.
     """
+    check_values(number)
     refuse_capture(number, device)
     if number.device == device:
         return number
     if number.is_cuda:
         return number.to(device)
     return torch.zeros((), dtype=number.dtype, device=device) + number
+
+
+def check_values(number: torch.Tensor) -> None:
+    """ValueError for a module's number on the meta device."""
+    if number.is_meta:
+        raise ValueError(
+            "PRIME: expected its counter and epoch on a CPU or GPU, got them on meta, without values; call "
+            "to_empty(device=...) and reset_parameters(), or create it outside of torch.device('meta')"
+        )
 
 
 def refuse_capture(number: torch.Tensor, device: torch.device) -> None:

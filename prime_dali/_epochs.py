@@ -44,6 +44,12 @@ class Epochs(torch.nn.Module):
         self.epoch_number.fill_(_arguments.epoch(epoch))
         self._named = True
 
+    def reset_parameters(self) -> None:
+        """Go back to epoch 0 and image 0, as a new module. After ``to_empty`` of a module that was made on the meta
+        device, its numbers are those that the memory happened to hold; FSDP calls this by itself."""
+        for number in self.buffers(recurse=False):
+            number.zero_()
+
     def epoch_on(self, device: torch.device) -> torch.Tensor:
         """The epoch as int64 ``[]`` on ``device``."""
         return on_device(self.epoch_number, device)

@@ -271,3 +271,19 @@ def test_a_new_epoch_does_not_compile_again(device: str) -> None:
         module.set_epoch(epoch)
         assert torch.equal(compiled(images, index), module(images, index, epoch))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_module_made_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        augment = PRIME("cifar", seed=1)
+    images = make_images(2, 16, 16)
+    for arguments in ((images,), (images, None, 3), (images, torch.arange(2))):
+        with pytest.raises(
+            ValueError, match=r"got them on meta, .*; call to_empty\(device=\.\.\.\) and reset_parameters"
+        ):
+            augment(*arguments)
+    augment.to_empty(device="cpu")
+    augment.counter.fill_(94904220465632)  # what was in the memory
+    augment.epoch_number.fill_(-7)
+    augment.reset_parameters()
+    assert torch.equal(augment(images), PRIME("cifar", seed=1)(images))
