@@ -34,12 +34,16 @@ device = dali_runs.device  # fixtures
     ([IMAGES[0], IMAGES[1, ..., :1].copy()], {}, "images: expected one number of channels in a batch, got 3 in image 0 and 1 in image 1"),
     (IMAGES, {"mean": [0.5] * 4, "std": [0.5] * 4}, "mean, std: expected 3 numbers each, one per channel, got 4"),
     (IMAGES[:, :7].copy(), {}, "images: expected 8 to 4096 pixels, got 7 x 40 in image 0"),
+    (IMAGES[:, None], {}, 'images: expected 3 axes, HWC, got 4; layout="HWC" or "CHW" are images, "FHWC" or "FCHW" sequences'),
+    (IMAGES, {"layout": "FHWC"}, "images: expected 4 axes, FHWC, got 3"),
+    (IMAGES[..., 0].copy(), {}, "images: expected 3 axes, HWC, got 2; images without an axis of channels need one"),
 ])  # fmt: skip
 def test_bad_batches_in_the_native_operator(
     images: np.ndarray, arguments: dict, message: str, device: str, plugin: Path
 ) -> None:
-    with pytest.raises(RuntimeError, match=rf"prime\.augment(.|\n)*{message}"):
+    with pytest.raises(RuntimeError, match=rf"prime\.augment(.|\n)*{message}") as raised:
         run(device, images=images, mode="native", **arguments)
+    assert "Assert on" not in str(raised.value)  # a condition in C++
 
 
 def test_images_of_several_sizes_in_the_native_operator(device: str, plugin: Path) -> None:

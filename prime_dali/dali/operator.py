@@ -278,9 +278,9 @@ def _native(augment: _Augment, nodes: dict[str, DataNode], out_dtype: Any) -> tu
     named.setdefault("epoch", augment.epoch)
     optional = {"mean": augment.mean, "std": augment.std, "dtype": out_dtype}
     made = fn.prime.augment(
-        fn.reinterpret(nodes["images"], layout=augment.layout), seed=augment.seed,
-        view=_arguments.views(augment.view), output_layout=augment.out_layout, **native.arguments(augment.config),
-        **named, **{name: value for name, value in optional.items() if value is not None},
+        nodes["images"], seed=augment.seed, view=_arguments.views(augment.view), layout=augment.layout,
+        output_layout=augment.out_layout, **native.arguments(augment.config), **named,
+        **{name: value for name, value in optional.items() if value is not None},
     )  # fmt: skip
     return tuple(made) if isinstance(made, (tuple, list)) else (made,)
 

@@ -27,11 +27,31 @@ DType dtype_of(DALIDataType type, const char* what) {
 
 bool is_integer(DALIDataType type) { return type == DALI_UINT8 || type == DALI_UINT16; }
 
+// DALI_ENFORCE would put the condition, in C++, before the message.
+template <class... Parts>
+void expect(bool holds, const Parts&... message) {
+  if (!holds) DALI_FAIL(make_string(message...));
+}
+
 bool is_sequence(const TensorLayout& layout) { return layout.size() == 4; }
 
 // Frames, where a batch is of sequences; channels first or last.
 TensorLayout layout_of(bool sequence, bool channels_last) {
   return sequence ? (channels_last ? "FHWC" : "FCHW") : (channels_last ? "HWC" : "CHW");
+}
+
+// HWC or CHW, or of sequences FHWC or FCHW.
+TensorLayout checked_layout(const TensorLayout& layout, const char* name) {
+  const bool sequence = is_sequence(layout);
+  expect(layout == layout_of(sequence, true) || layout == layout_of(sequence, false), name,
+         ": expected HWC or CHW, or of sequences FHWC or FCHW, got ", layout);
+  return layout;
+}
+
+// The layout that an argument names; empty if it is not given.
+TensorLayout layout_argument(const OpSpec& spec, const char* name) {
+  const TensorLayout layout(spec.GetArgument<std::string>(name));
+  return layout.empty() ? layout : checked_layout(layout, name);
 }
 
 template <class Backend>
@@ -40,50 +60,45 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   using Base = rng::OperatorWithRng<Operator<Backend>>;
 
   explicit Augment(const OpSpec& spec) : Base(spec) {
-    DALI_ENFORCE(
-        prime_interface() == interface_number(),
-        "the plugin was built for another version of prime-dali; build it with `prime-dali build-dali-plugin`");
+    expect(prime_interface() == interface_number(),
+           "the plugin was built for another version of prime-dali; build it with `prime-dali build-dali-plugin`");
     if constexpr (std::is_same_v<Backend, GPUBackend>)
-      DALI_ENFORCE(prime_cuda_version(), "prime_dali was built without CUDA; see prime-dali doctor");
+      expect(prime_cuda_version(), "prime_dali was built without CUDA; see prime-dali doctor");
     const auto numbers = spec.GetRepeatedArgument<float>("distributions");
     read_distributions({numbers.begin(), numbers.end()}, distributions_);
     read_plan_shape(spec.GetRepeatedArgument<int>("plan_shape"), format_.shape);
     check_room(distributions_, format_.shape);
     for (int view : spec.GetRepeatedArgument<int>("view")) views_.push_back(view);
-    DALI_ENFORCE(!views_.empty() && views_.size() <= kMaxViews,
-                 make_string("view: expected 1 to ", kMaxViews, " numbers, got ", views_.size()));
-    for (int64_t view : views_)
-      DALI_ENFORCE(view >= -1, make_string("view: expected -1 (clean) or numbers from 0, got ", view));
+    expect(!views_.empty() && views_.size() <= kMaxViews, "view: expected 1 to ", kMaxViews, " numbers, got ",
+           views_.size());
+    for (int64_t view : views_) expect(view >= -1, "view: expected -1 (clean) or numbers from 0, got ", view);
     int64_t seed = 0;
     if (!spec.TryGetArgument(seed, "key")) seed = spec.GetArgument<int64_t>("seed");
     seed_ = static_cast<uint64_t>(seed);
     const auto mean = spec.GetRepeatedArgument<float>("mean"), std = spec.GetRepeatedArgument<float>("std");
-    DALI_ENFORCE(mean.size() == std.size(),
-                 make_string("mean, std: expected as many numbers each, got ", mean.size(), " and ", std.size()));
+    expect(mean.size() == std.size(), "mean, std: expected as many numbers each, got ", mean.size(), " and ",
+           std.size());
     means_.assign(mean.begin(), mean.end());
     for (float s : std) {
-      DALI_ENFORCE(s > 0.f, make_string("std: expected positive numbers, got ", s));
+      expect(s > 0.f, "std: expected positive numbers, got ", s);
       scales_.push_back(1.0 / s);
     }
     spec.TryGetArgument(out_dtype_, "dtype");
     if (out_dtype_ != DALI_NO_TYPE) dtype_of(out_dtype_, "dtype");
-    DALI_ENFORCE(means_.empty() || !is_integer(out_dtype_), "dtype: expected FLOAT16 or FLOAT for normalized images");
-    const auto layout = spec.GetArgument<std::string>("output_layout");
-    out_layout_ = TensorLayout(layout);
-    DALI_ENFORCE(layout.empty() || out_layout_ == layout_of(false, true) || out_layout_ == layout_of(false, false) ||
-                     out_layout_ == layout_of(true, true) || out_layout_ == layout_of(true, false),
-                 make_string("output_layout: expected HWC or CHW, or of sequences FHWC or FCHW, got ", layout));
+    expect(means_.empty() || !is_integer(out_dtype_), "dtype: expected FLOAT16 or FLOAT for normalized images");
+    in_layout_ = layout_argument(spec, "layout");
+    out_layout_ = layout_argument(spec, "output_layout");
   }
   ~Augment() override { prime_free_bad_pixels(bad_on_gpu_); }
 
  protected:
   bool SetupImpl(std::vector<OutputDesc>& outputs, const Workspace& ws) override {
     const auto& in = ws.Input<Backend>(0);
-    layout_ = this->spec_.GetSchema().GetInputLayout(0, in.shape().sample_dim(), in.GetLayout());
+    layout_ = input_layout(in.shape().sample_dim(), in.GetLayout());
     in_type_ = dtype_of(in.type(), "images");
     const TensorLayout out_layout = out_layout_.empty() ? layout_ : out_layout_;
-    DALI_ENFORCE(is_sequence(out_layout) == is_sequence(layout_),
-                 make_string("output_layout: expected the axes of ", layout_, " in another order, got ", out_layout));
+    expect(is_sequence(out_layout) == is_sequence(layout_), "output_layout: expected the axes of ", layout_,
+           " in another order, got ", out_layout);
     channels_last_ = out_layout == layout_of(is_sequence(layout_), true);
     type_ = out_dtype_ != DALI_NO_TYPE ? out_dtype_ : !means_.empty() && is_integer(in.type()) ? DALI_FLOAT : in.type();
     const int images = in.num_samples();
@@ -94,15 +109,12 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       const auto side = [&](char axis) { return s[layout_.find(axis)]; };
       const int64_t channels = side('C'), height = side('H'), width = side('W');
       if (i == 0) format_.channels = static_cast<int>(std::min<int64_t>(channels, kMaxChannels + 1));
-      DALI_ENFORCE(channels >= 1 && channels <= kMaxChannels,
-                   make_string("images: expected ", layout_, " with 1 to ", kMaxChannels, " channels, got ", channels,
-                               " in image ", i, "; of another layout, say layout=\"CHW\" or \"HWC\""));
-      DALI_ENFORCE(channels == format_.channels,
-                   make_string("images: expected one number of channels in a batch, got ", format_.channels,
-                               " in image 0 and ", channels, " in image ", i));
-      DALI_ENFORCE(height >= kMinSide && height <= kMaxSide && width >= kMinSide && width <= kMaxSide,
-                   make_string("images: expected ", kMinSide, " to ", kMaxSide, " pixels, got ", height, " x ", width,
-                               " in image ", i));
+      expect(channels >= 1 && channels <= kMaxChannels, "images: expected ", layout_, " with 1 to ", kMaxChannels,
+             " channels, got ", channels, " in image ", i, "; of another layout, say layout=\"CHW\" or \"HWC\"");
+      expect(channels == format_.channels, "images: expected one number of channels in a batch, got ", format_.channels,
+             " in image 0 and ", channels, " in image ", i);
+      expect(height >= kMinSide && height <= kMaxSide && width >= kMinSide && width <= kMaxSide, "images: expected ",
+             kMinSide, " to ", kMaxSide, " pixels, got ", height, " x ", width, " in image ", i);
       const int64_t count = is_sequence(layout_) ? side('F') : 1;
       for (int64_t f = 0; f < count; ++f)
         frames_.push_back({i, static_cast<int>(height), static_cast<int>(width), f * channels * height * width});
@@ -110,9 +122,8 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       for (int axis = 0; axis < out_layout.size(); ++axis) made[axis] = side(out_layout[axis]);
       shape.set_tensor_shape(i, made);
     }
-    DALI_ENFORCE(
-        means_.empty() || images == 0 || means_.size() == static_cast<size_t>(format_.channels),
-        make_string("mean, std: expected ", format_.channels, " numbers each, one per channel, got ", means_.size()));
+    expect(means_.empty() || images == 0 || means_.size() == static_cast<size_t>(format_.channels),
+           "mean, std: expected ", format_.channels, " numbers each, one per channel, got ", means_.size());
     if (images) read_normalization(means_, scales_, format_);
     outputs.assign(views_.size(), {shape, type_});
     draw(ws, images);
@@ -126,6 +137,16 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   }
 
  private:
+  // The layout of a batch: as the argument says, as DALI knows, or channels last.
+  TensorLayout input_layout(int axes, const TensorLayout& known) const {
+    if (in_layout_.empty() && known.empty()) return checked_layout(layout_of(axes == 4, true), "images");
+    const TensorLayout layout = in_layout_.empty() ? checked_layout(known, "images") : in_layout_;
+    expect(axes == layout.size(), "images: expected ", int{layout.size()}, " axes, ", layout, ", got ", axes,
+           axes < 3 ? "; images without an axis of channels need one"
+                    : "; layout=\"HWC\" or \"CHW\" are images, \"FHWC\" or \"FCHW\" sequences");
+    return layout;
+  }
+
   // What is augmented as an image: one, or a frame of a sequence, of which all get the same plan.
   struct Frame {
     int sample, height, width;
@@ -144,12 +165,12 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     const auto& given = ws.ArgumentInput(name);
     std::vector<T> values(images);
     const DALIDataType type = given.type();
-    DALI_ENFORCE(!std::is_integral_v<T> ||
-                     (type != DALI_FLOAT && type != DALI_UINT64 && (type != DALI_BOOL || name == std::string("flip"))),
-                 make_string(name, ": expected integers that fit int64, got ", type));
+    expect(!std::is_integral_v<T> ||
+               (type != DALI_FLOAT && type != DALI_UINT64 && (type != DALI_BOOL || name == std::string("flip"))),
+           name, ": expected integers that fit int64, got ", type);
     for (int i = 0; i < images; ++i) {
-      DALI_ENFORCE(volume(given.tensor_shape(i)) == 1,
-                   make_string(name, ": expected one number per image, got shape ", given.tensor_shape(i)));
+      expect(volume(given.tensor_shape(i)) == 1, name, ": expected one number per image, got shape ",
+             given.tensor_shape(i));
       TYPE_SWITCH(type, type2id, Given,
                   (bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float),
                   (values[i] = static_cast<T>(*static_cast<const Given*>(given.raw_tensor(i)));),
@@ -226,7 +247,7 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
   bool channels_last_ = true;
   DALIDataType out_dtype_ = DALI_NO_TYPE, type_ = DALI_NO_TYPE;
   DType in_type_ = DType::u8;
-  TensorLayout out_layout_, layout_;
+  TensorLayout in_layout_, out_layout_, layout_;
   std::vector<Frame> frames_;
   std::vector<int32_t> plans_;
   std::vector<uint8_t> flips_;
@@ -326,7 +347,6 @@ from ``prime_dali.dali.arguments(config)``.)")
               R"(Images of 1 to 16 channels, HWC or CHW, or sequences of them, FHWC or FCHW, of
 which all frames are augmented in the same way; 8 to 4096 pixels high and wide: uint8, uint16, or float16 or float32 in
 [0, 1]; values up to 1/512 outside are clamped. Sizes may differ, numbers of channels may not.)")
-    .InputLayout(0, {"HWC", "CHW", "FHWC", "FCHW"})
     .OutputFn([](const dali::OpSpec& spec) { return static_cast<int>(spec.GetRepeatedArgument<int>("view").size()); })
     .AddArg("distributions", "The distributions, as numbers: ``prime_dali.dali.arguments(config)``.", DALI_FLOAT_VEC)
     .AddArg("plan_shape", "The sizes of a plan: ``prime_dali.dali.arguments(config)``.", DALI_INT_VEC)
@@ -347,6 +367,8 @@ of DALI's checkpoints.)",
     .AddOptionalArg("std", "Positive numbers, one per channel. Needs ``mean``.", std::vector<float>{})
     .AddOptionalTypeArg("dtype", R"(UINT8, UINT16, FLOAT16 or FLOAT. Without it, that of the images, or FLOAT if
 integers are normalized.)")
+    .AddOptionalArg<std::string>("layout",
+                                 "The axes of the images in one of the orders above. Without it, as DALI knows.", "")
     .AddOptionalArg<std::string>("output_layout",
                                  "The axes of the images in one of the orders above. Without it, theirs.", "")
     .AddRandomSeedArg()
