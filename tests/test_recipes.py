@@ -93,6 +93,27 @@ def test_the_average_is_what_is_evaluated(whole: Path, capsys: pytest.CaptureFix
         networks.load(whole / "plain.pt", raw=True)
 
 
+def test_validations_are_of_the_average_with_the_first_process_s_statistics(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[torch.Tensor] = []
+    seen: list[torch.nn.Module] = []
+    monkeypatch.setattr(
+        "prime_dali.training.trainer.count_correct", lambda network, *rest: seen.append(network) or (1, 2)
+    )
+    for decay in ("0", "0.9"):
+        trainer = start(cifar, tmp_path, "--ema-decay", decay)
+        average = trainer.training_step.average
+        network = trainer.network if average is None else average.network
+        with monkeypatch.context() as patch:
+            patch.setattr(Ranks, "broadcast", lambda ranks, tensors: sent.extend(tensors))
+            patch.setattr(trainer, "_log", lambda **numbers: None)
+            trainer._validate()
+        assert seen.pop() is network
+        assert list(map(id, sent)) == list(map(id, network.buffers()))
+        sent.clear()
+
+
 def test_average_by_its_formula() -> None:
     network = torch.nn.BatchNorm1d(1)
     average, expected = Average(network, 0.6), 0.0
@@ -232,6 +253,28 @@ def test_a_schedule_without_warm_up_resumes(tmp_path: Path) -> None:
         torch.save({"schedule": schedule.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
 
 
+def test_optimizers_are_as_the_settings_say() -> None:
+    """docs/METHOD.md, "Training": Nesterov momentum, which onecycle cycles inversely to the learning rate."""
+    layer = torch.nn.Linear(2, 2)
+    common: dict[str, Any] = {"momentum": (0.8, 0.9), "lr": 0.1, "weight_decay": 0.01}
+    config = TrainConfig(**common, schedule="cosine", warmup=0.2)
+    [group] = optimization.optimizer(layer, config).param_groups
+    assert (group["nesterov"], group["momentum"], group["lr"], group["weight_decay"]) == (True, 0.9, 0.1, 0.01)
+    config = TrainConfig(**common, optimizer="adamw", beta2=0.95)
+    [group] = optimization.optimizer(layer, config).param_groups
+    assert (group["betas"], group["lr"], group["weight_decay"]) == ((0.9, 0.95), 0.1, 0.01)
+    config = TrainConfig(**common, warmup=0.4)
+    optimizer = optimization.optimizer(layer, config)
+    schedule, found = optimization.schedule(optimizer, config, 10), []
+    for _ in range(9):
+        found += [(group["lr"], group["momentum"]) for group in optimizer.param_groups]
+        optimizer.step()
+        schedule.step()
+    assert found[0] == pytest.approx((0.1 / 25, 0.9))
+    assert found[3] == pytest.approx((0.1, 0.8))
+    assert found[6] == pytest.approx(((0.1 + 0.1 / 25e4) / 2, 0.85))
+
+
 def test_parameter_groups() -> None:
     """Each block has half the learning rate of the next; biases, norms and position embeddings have no weight decay."""
     network = networks.create(VIT, 10)
@@ -250,6 +293,7 @@ def test_parameter_groups() -> None:
     assert layers == pytest.approx([layers[2] / 4, layers[2] / 2, layers[2]])
     assert own["pos_embed"] == (pytest.approx(layers[0] / 2), 0)
     assert own["blocks.0.norm1.weight"][1] == 0
+    assert optimization.learning_rate(optimization.optimizer(network, config)) == 0.01  # that of the head
     everywhere = found(TrainConfig(network=VIT, layer_decay=0.5, weight_decay=0.05))
     assert {decay for _, decay in everywhere.values()} == {0.05}
     plain = found(TrainConfig(network=VIT, exclude_1d=True, weight_decay=0.05, lr=0.01))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -157,21 +157,52 @@ def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path)["run"]["step"] == 6
 
 
-def test_time_of_training_is_without_the_first_step(cifar: Path, tmp_path: Path) -> None:
-    """It compiles the network, or would."""
-    trainer = Trainer(
-        train.read(settings(cifar, tmp_path, "--epochs", "1", "--limit-steps", "2", "--warmup", "0.9")),
-        ALONE,
-        lambda line: None,
-    )
+def test_times_of_a_run(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of training is without the first step, which compiles the network, or would, and without validations and
+    checkpoints; there is one when the last one is so many minutes old."""
+    words = ["--epochs", "2", "--limit-steps", "5", "--log-every", "1", "--save-minutes", "2.5"]
+    trainer = Trainer(train.read(settings(cifar, tmp_path, *words)), ALONE, lambda line: None)
+    now, saved = [0.0], []
+    monkeypatch.setattr("prime_dali.training.trainer.time", SimpleNamespace(monotonic=lambda: now[0]))
+    validate = trainer._validate
+
+    def pass_minutes(count: float) -> None:
+        now[0] += 60 * count
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         trainer.step += 1
-        time.sleep((0.5, 0.1)[trainer.step - 1])
+        pass_minutes(30 if trainer.step == 1 else 1)
         return torch.zeros(())
 
+    def slow_validation() -> bool:
+        pass_minutes(20)
+        return validate()
+
+    def save() -> None:
+        pass_minutes(10)
+        saved.append(trainer.step)
+
+    trainer.train_step, trainer._validate, trainer._save = step, slow_validation, save  # type: ignore[method-assign]
+    assert trainer.run().seconds == 60 * 9
+    assert saved == [1, 4, 6, 9, 10]  # between 4 and 6 is a validation
+    rates = [line["images_per_second"] for line in checkpoint.read_log(tmp_path) if "loss" in line]
+    assert rates == pytest.approx([20 / 1800, *[20 / 60] * 9])
+
+
+def test_lines_of_the_log_and_validations(cifar: Path, tmp_path: Path) -> None:
+    """A line has the mean loss since the one before. Lines end with the epochs, and the last epoch has a validation."""
+    words = ["--limit-steps", "3", "--epochs", "3", "--log-every", "2", "--validate-every", "2"]
+    trainer = Trainer(train.read(settings(cifar, tmp_path, *words)), ALONE, lambda line: None)
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        trainer.step += 1
+        return torch.tensor(float(trainer.step))
+
     trainer.train_step = step  # type: ignore[method-assign]
-    assert 0.1 <= trainer.run().seconds < 0.5
+    trainer.run()
+    assert losses(tmp_path) == [(2, 1.5), (3, 3), (4, 4), (6, 5.5), (8, 7.5), (9, 9)]
+    log = checkpoint.read_log(tmp_path)
+    assert [(line["step"], line["epoch"]) for line in log if "accuracy" in line] == [(6, 2), (9, 3)]
 
 
 def test_bad_pixels_are_the_reason_of_nan(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +230,8 @@ def test_bad_data(cifar: Path, tmp_path: Path) -> None:
     torch.save(networks.checkpoint(other), tmp_path / "w.pt")
     with pytest.raises(ValueError, match=r"weights: num_classes: expected 7.*; --weights= starts from random ones"):
         run(cifar, tmp_path / "d", "--weights", str(tmp_path / "w.pt"))
-    with pytest.raises(ValueError, match="warmup: expected a part of the run's 3 steps that is more than"):
-        run(cifar, tmp_path / "e", "--epochs", "1", "--limit-steps", "3")
+    with pytest.raises(ValueError, match="warmup: expected a part of the run's 4 steps that is more than"):
+        run(cifar, tmp_path / "e", "--epochs", "1", "--limit-steps", "4")  # a quarter of them is one
     assert not list(tmp_path.glob("*/*"))
 
 

@@ -86,7 +86,9 @@ def test_stops_without_waiting_for_a_log_line_or_a_validation(
         assert content["run"].pop("losses") == []
         torch.save(content, tmp_path / "last.pt")
     said: list[str] = []
-    assert Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, said.append).run().finished
+    resumed = Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, said.append)
+    assert (resumed.seconds, resumed.accuracy) == (result.seconds, result.accuracy)
+    assert resumed.run().finished
     first = next(line for line in said if "correct" in line)
     assert first.startswith(f"epoch {last // 6} of 3: ")
     assert "per epoch" not in first  # there was no step in this process yet
