@@ -133,7 +133,7 @@ def test_soft_labels_and_smoothing() -> None:
     )
     uniform = torch.full((5, 7), 1 / 7, dtype=torch.float64)
     smooth = jsd_loss(logits, 0.9 * one + 0.1 * uniform).item()
-    for given in (labels, one):
+    for given in (labels, one, one.float()):
         assert jsd_loss(logits, given, label_smoothing=0.1).item() == pytest.approx(smooth, rel=1e-12)
     timm = pytest.importorskip("timm.loss", reason="timm is not installed")
     assert timm.JsdCrossEntropy(smoothing=0.1, alpha=12)(logits, labels).item() == pytest.approx(smooth, rel=1e-12)

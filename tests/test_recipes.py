@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,11 @@ def test_views_share_the_partner_and_the_weight(kind: str) -> None:
     assert mixed.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(mixing.after(images, labels, 7)[0], mixed)
     others = [mixing.after(images, labels, 8), Mixing(config, 4, rank=1).after(images, labels, 7)]
+    others.append(Mixing(replace(config, seed=6), 4, rank=0).after(images, labels, 7))
     assert all(not torch.equal(other, soft) for _, other in others)
+    if kind == "mixup":
+        _, halves = Mixing(replace(config, mixup=1e4), 4, rank=0).after(images, labels, 7)
+        assert halves[0, 0].item() == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("jsd", [False, True])
@@ -172,6 +177,16 @@ def test_mixing_before_and_after(cifar: Path, jsd: bool) -> None:
         torch.testing.assert_close(images, other, atol=2e-5, rtol=0)
     strong = CifarData(TrainConfig(mix_order="before", **common | {"alpha": 1.0}), ALONE, torch.float32)
     assert not torch.equal(next(strong.batches(6))[0], other)  # it augments what is mixed
+
+
+def test_a_run_begins_with_its_weights(cifar: Path, tmp_path: Path) -> None:
+    """Also a network that is made anew for stochastic depth."""
+    trained = networks.create(VIT, 10)
+    torch.save(trained.state_dict(), tmp_path / "weights.pt")
+    for rate in ("0", "0.1"):
+        words = ["--network", VIT, "--weights", str(tmp_path / "weights.pt"), "--drop-path", rate]
+        found = start(cifar, tmp_path / rate, *words).network.state_dict()
+        assert all(torch.equal(found[name], value) for name, value in trained.state_dict().items())
 
 
 def test_accumulation_is_exact(cifar: Path, tmp_path: Path) -> None:
@@ -276,9 +291,9 @@ def test_optimizers_are_as_the_settings_say() -> None:
 
 
 def test_parameter_groups() -> None:
-    """Each block has half the learning rate of the next; biases, norms and position embeddings have no weight decay."""
+    """Each block has a part of the next one's learning rate; biases, norms and position embeddings have no weight decay."""
     network = networks.create(VIT, 10)
-    config = TrainConfig(network=VIT, optimizer="adamw", layer_decay=0.5, exclude_1d=True, weight_decay=0.05, lr=0.01)
+    config = TrainConfig(network=VIT, optimizer="adamw", layer_decay=0.4, exclude_1d=True, weight_decay=0.05, lr=0.01)
     names = {id(parameter): name for name, parameter in network.named_parameters()}
 
     def found(config: TrainConfig) -> dict[str, tuple[float, float]]:
@@ -290,8 +305,8 @@ def test_parameter_groups() -> None:
     assert own["head.weight"] == (0.01, 0.05)
     assert own["head.bias"] == (0.01, 0)
     layers = [own[f"blocks.{i}.mlp.fc1.weight"][0] for i in range(3)]
-    assert layers == pytest.approx([layers[2] / 4, layers[2] / 2, layers[2]])
-    assert own["pos_embed"] == (pytest.approx(layers[0] / 2), 0)
+    assert layers == pytest.approx([layers[2] * 0.16, layers[2] * 0.4, layers[2]])
+    assert own["pos_embed"] == (pytest.approx(layers[0] * 0.4), 0)
     assert own["blocks.0.norm1.weight"][1] == 0
     assert optimization.learning_rate(optimization.optimizer(network, config)) == 0.01  # that of the head
     everywhere = found(TrainConfig(network=VIT, layer_decay=0.5, weight_decay=0.05))

@@ -63,20 +63,30 @@ def test_gradients_are_averaged_as_one_tensor(monkeypatch: pytest.MonkeyPatch) -
     assert [tensor.numel() for tensor in reduced] == [sum(p.numel() for p in network.parameters())] * 2
 
 
+def test_losses_are_averaged_over_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_gather(parts: list[torch.Tensor], values: torch.Tensor) -> None:
+        for other, part in enumerate(parts):
+            part.copy_(values + other)
+
+    monkeypatch.setattr("prime_dali.training.ranks.dist.all_gather", all_gather)
+    assert Ranks(0, 3, torch.device("cpu")).mean(torch.tensor([2.0, 5.0])) == [3.0, 6.0]
+
+
 def test_the_optimizer_takes_what_the_processes_averaged(
     cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One mean a step, also of a batch in parts. If it is zero, no weight changes."""
-    reduced = []
+    """One mean a step, also of a batch in parts. If it is zero, no weight changes; they begin as the first process's."""
+    reduced, sent = [], []
 
     def all_reduce(tensor: torch.Tensor, op: object) -> None:
         reduced.append(op)
         tensor.zero_()
 
     monkeypatch.setattr("prime_dali.training.ranks.dist.all_reduce", all_reduce)
-    monkeypatch.setattr(Ranks, "broadcast", lambda ranks, tensors: None)  # there are no other processes
+    monkeypatch.setattr(Ranks, "broadcast", lambda ranks, tensors: sent.extend(tensors))  # there are no others
     config = train.read(settings(cifar, tmp_path, "--no-jsd", "--accumulate", "2", "--weight-decay", "0"))
     trainer = Trainer(config, Ranks(0, 2, torch.device("cpu")), lambda line: None)
+    assert [tensor.data_ptr() for tensor in sent] == [t.data_ptr() for t in trainer.network.state_dict().values()]
     before = [parameter.clone() for parameter in trainer.network.parameters()]
     trainer.network.train()
     trainer.train_step(*next(trainer.data.batches(0)))
@@ -161,7 +171,8 @@ def test_times_of_a_run(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The time of training is without the first step, which compiles the network, or would, and without validations and
     checkpoints; there is one when the last one is so many minutes old."""
     words = ["--epochs", "2", "--limit-steps", "5", "--log-every", "1", "--save-minutes", "2.5"]
-    trainer = Trainer(train.read(settings(cifar, tmp_path, *words)), ALONE, lambda line: None)
+    said: list[str] = []
+    trainer = Trainer(train.read(settings(cifar, tmp_path, *words)), ALONE, said.append)
     now, saved = [0.0], []
     monkeypatch.setattr("prime_dali.training.trainer.time", SimpleNamespace(monotonic=lambda: now[0]))
     validate = trainer._validate
@@ -185,6 +196,7 @@ def test_times_of_a_run(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     trainer.train_step, trainer._validate, trainer._save = step, slow_validation, save  # type: ignore[method-assign]
     assert trainer.run().seconds == 60 * 9
     assert saved == [1, 4, 6, 9, 10]  # between 4 and 6 is a validation
+    assert [line.partition("; ")[2] for line in said if "correct" in line] == ["300.00 s per epoch"] * 2
     rates = [line["images_per_second"] for line in checkpoint.read_log(tmp_path) if "loss" in line]
     assert rates == pytest.approx([20 / 1800, *[20 / 60] * 9])
 
@@ -199,7 +211,9 @@ def test_lines_of_the_log_and_validations(cifar: Path, tmp_path: Path) -> None:
         return torch.tensor(float(trainer.step))
 
     trainer.train_step = step  # type: ignore[method-assign]
-    trainer.run()
+    trainer._stopping.interrupted = True  # by a Ctrl-C that came too late
+    result = trainer.run()
+    assert (result.finished, result.interrupted) == (True, False)
     assert losses(tmp_path) == [(2, 1.5), (3, 3), (4, 4), (6, 5.5), (8, 7.5), (9, 9)]
     log = checkpoint.read_log(tmp_path)
     assert [(line["step"], line["epoch"]) for line in log if "accuracy" in line] == [(6, 2), (9, 3)]
@@ -235,14 +249,15 @@ def test_bad_data(cifar: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_a_trial_validates_on_few_images_of_all_classes(cifar: Path) -> None:
-    """As many as there are in its steps of an epoch."""
+def test_a_trial_validates_on_few_images_of_all_classes(cifar: Path, tmp_path: Path) -> None:
+    """As many as there are in its steps of an epoch, which are not more than usual."""
     config = TrainConfig(data=str(cifar), out="o", batch=10, limit_steps=2)
     parts = [CifarData(config, Ranks(i, 2, torch.device("cpu")), torch.float32) for i in range(2)]
     labels = [torch.cat([labels for _, labels in part.validation()]).tolist() for part in parts]
     expected = [3 * i // 2 % 10 for i in range(20)]  # 20 of 30 images, whose labels are 0 to 9, three times
     assert labels == [expected[0::2], expected[1::2]]
     assert parts[0].validation_images == 20
+    assert Trainer(train.read(settings(cifar, tmp_path, "--limit-steps", "7")), ALONE, lambda line: None).steps == 6
 
 
 @pytest.mark.parametrize("method", ["standard", "augmix", "prime"])

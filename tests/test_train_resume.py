@@ -123,6 +123,7 @@ def test_a_run_and_what_it_leaves(whole: Path) -> None:
     assert all(line["images"] == TEST and line["accuracy"] == line["correct"] / TEST for line in seen)
     classifier = networks.load(whole / "last.pt")
     assert (classifier.num_classes, classifier.stem, classifier.size, classifier.resize) == (10, "imagenet", 32, None)
+    assert (classifier.mean, classifier.std) == ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
     assert classifier.details["config"]["jsd"] is True
     assert classifier.details["epoch"] == 3
     # A second time there is nothing left to do, and nothing changes.

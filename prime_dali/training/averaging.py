@@ -25,7 +25,6 @@ class Average:
 
     def __init__(self, network: nn.Module, decay: float) -> None:
         self._ema: Any = timm("utils").ModelEmaV3(network, decay=decay, use_warmup=True)
-        self._ema.requires_grad_(False)
 
     @property
     def network(self) -> nn.Module:
