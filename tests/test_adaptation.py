@@ -105,8 +105,8 @@ def test_draws_are_named_by_seed_and_set() -> None:
 
 
 def test_adaptations_by_name() -> None:
-    found = [adaptation.parse(words) for words in (["single"], ["partial"], ["full"], ["2", "3"])]
-    assert [(a.prior, a.samples) for a in found] == [(16, 1), (16, 8), (0, 400), (2, 3)]
+    found = [adaptation.parse(words, 5) for words in (["single"], ["partial"], ["full"], ["2", "3"])]
+    assert [(a.prior, a.samples, a.seed) for a in found] == [(16, 1, 5), (16, 8, 5), (0, 400, 5), (2, 3, 5)]
     for words in (["some"], ["1"], ["1", "-2"], ["1", "2", "3"], ["partial", "8"]):
         with pytest.raises(ValueError, match="bn-adapt: expected single, partial, full, or two whole numbers N n"):
             adaptation.parse(words)

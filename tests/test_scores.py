@@ -136,6 +136,9 @@ def test_bad_normalizations() -> None:
     perfect = table() | {"fog": dict.fromkeys(names.SEVERITIES, 1.0)}
     with pytest.raises(ValueError, match="expected 'standard' to have an error on fog, got none"):
         scores.mean_corruption_error(table(), "standard", perfect)
+    lacking = table() | {"fog": {1: 0.5}}
+    with pytest.raises(ValueError, match=r"accuracies: expected .* missing: fog severity 2, 3, 4, 5"):
+        scores.mean_corruption_error(table(), "standard", lacking, partial=True)
 
 
 def test_what_is_measured_survives_a_file() -> None:

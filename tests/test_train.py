@@ -63,13 +63,45 @@ def test_gradients_are_averaged_as_one_tensor(monkeypatch: pytest.MonkeyPatch) -
     assert [tensor.numel() for tensor in reduced] == [sum(p.numel() for p in network.parameters())] * 2
 
 
-def test_losses_are_averaged_over_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_processes_tell_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[torch.Tensor, int]] = []
+
     def all_gather(parts: list[torch.Tensor], values: torch.Tensor) -> None:
         for other, part in enumerate(parts):
             part.copy_(values + other)
 
     monkeypatch.setattr("prime_dali.training.ranks.dist.all_gather", all_gather)
-    assert Ranks(0, 3, torch.device("cpu")).mean(torch.tensor([2.0, 5.0])) == [3.0, 6.0]
+    monkeypatch.setattr("prime_dali.training.ranks.dist.broadcast", lambda tensor, first: sent.append((tensor, first)))
+    ranks, values = Ranks(1, 3, torch.device("cpu")), torch.tensor([2.0, 5.0])
+    assert ranks.mean(values) == [3.0, 6.0]
+    ranks.broadcast([values])
+    assert sent == [(values, 0)]
+
+
+def test_each_process_of_a_machine_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert Ranks.start("auto").device == torch.device("cuda", 1)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(RuntimeError, match="device: expected a GPU for each process of this machine, got 2 for 3"):
+        Ranks.start("auto")
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_run_is_deterministic_if_it_is_asked_for(
+    deterministic: bool, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment: dict[str, str] = {}
+    monkeypatch.setattr("prime_dali.training.numerics.os", SimpleNamespace(environ=environment))
+    for flag in ("benchmark", "deterministic"):
+        monkeypatch.setattr(torch.backends.cudnn, flag, deterministic == (flag == "benchmark"))  # the opposite
+    own = "--deterministic" if deterministic else "--no-deterministic"
+    Trainer(train.read(settings(cifar, tmp_path, own)), ALONE, lambda line: None)
+    assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (deterministic, not deterministic)
+    wanted = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TORCHINDUCTOR_DETERMINISTIC": "1", "NCCL_NVLS_ENABLE": "0"}
+    assert environment == (wanted if deterministic else {})
 
 
 def test_the_optimizer_takes_what_the_processes_averaged(

@@ -83,6 +83,8 @@ def test_the_network_sees_what_the_pipeline_is_told(data: Path, tmp_path: Path) 
     plain, same = next(start(data, tmp_path, "--method", "standard").data.batches(0))
     assert torch.equal(labels, same)
     torch.testing.assert_close(images[:6], plain, atol=2e-5, rtol=0)
+    assert (trainer.classifier.size, trainer.classifier.resize) == (32, 36)  # what an evaluation is told
+    assert (trainer.classifier.mean, trainer.classifier.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @pytest.mark.parametrize("order", ["after", "before"])

@@ -89,6 +89,7 @@ def test_stops_without_waiting_for_a_log_line_or_a_validation(
     resumed = Trainer(train.read(settings(cifar, tmp_path, "--jsd")), ALONE, said.append)
     assert (resumed.seconds, resumed.accuracy) == (result.seconds, result.accuracy)
     assert resumed.run().finished
+    assert checkpoint.load(tmp_path)["run"]["validated"] == 18
     first = next(line for line in said if "correct" in line)
     assert first.startswith(f"epoch {last // 6} of 3: ")
     assert "per epoch" not in first  # there was no step in this process yet
@@ -110,7 +111,7 @@ def test_processes_ask_every_two_seconds() -> None:
     assert [stopping.steps_between(*one) for one in measured] == [1, 1, 2, 4, 2, 100]
 
 
-def test_a_run_and_what_it_leaves(whole: Path) -> None:
+def test_a_run_and_what_it_leaves(whole: Path, tmp_path: Path) -> None:
     assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
     log = checkpoint.read_log(whole)
     assert [line["step"] for line in log if "loss" in line] == [2, 4, 6, 8, 10, 12, 14, 16, 18]
@@ -126,16 +127,29 @@ def test_a_run_and_what_it_leaves(whole: Path) -> None:
     assert (classifier.mean, classifier.std) == ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
     assert classifier.details["config"]["jsd"] is True
     assert classifier.details["epoch"] == 3
-    # A second time there is nothing left to do, and nothing changes.
-    before = (whole / "log.jsonl").read_text()
-    (whole / ".last-abcd_123.pt").write_bytes(b"half")
-    (whole / ".unfinished-abcd_123.pt").write_bytes(b"half")
-    trainer = Trainer(
-        train.read(settings(Path(classifier.details["config"]["data"]), whole, "--jsd")), ALONE, lambda line: None
-    )
-    assert trainer.run().finished
-    assert (whole / "log.jsonl").read_text() == before
-    assert sorted(p.name for p in whole.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
+    # A second time there is nothing left to do, and nothing changes; also where an earlier version has saved the run.
+    again = shutil.copytree(whole, tmp_path / "again")
+    content = torch.load(again / "last.pt")
+    assert content["run"].pop("validated") == 18
+    torch.save(content, again / "last.pt")
+    (again / ".last-abcd_123.pt").write_bytes(b"half")
+    (again / ".unfinished-abcd_123.pt").write_bytes(b"half")
+    data = Path(classifier.details["config"]["data"])
+    assert Trainer(train.read(settings(data, again, "--jsd")), ALONE, lambda line: None).run().finished
+    assert (again / "log.jsonl").read_text() == (whole / "log.jsonl").read_text()
+    assert sorted(p.name for p in again.iterdir()) == ["config.yaml", "last.pt", "log.jsonl"]
+
+
+def test_low_precision_is_that_of_training_and_validation(cifar: Path, tmp_path: Path) -> None:
+    trainer = Trainer(train.read(settings(cifar, tmp_path, "--precision", "bfloat16")), ALONE, lambda line: None)
+    seen: list[torch.dtype] = []
+    trainer.network.register_forward_hook(lambda network, inputs, logits: seen.append(logits.dtype))
+    assert trainer.train_step(*next(trainer.data.batches(0))).dtype == torch.float32
+    with trainer.outputs.opened(trainer.step, trainer.total):
+        trainer._validate()
+    assert set(seen) == {torch.bfloat16}
+    assert len(seen) > 1
+    assert {parameter.dtype for parameter in trainer.network.parameters()} == {torch.float32}
 
 
 def train_in(out: Path, cifar: Path, *more: str) -> BaseProcess:
@@ -298,6 +312,7 @@ def test_a_broken_checkpoint(cifar: Path, tmp_path: Path) -> None:
     ("run.schedule.last_epoch", 17000, "run.schedule: it does not match this run (ValueError: last_epoch: expected 17"),
     ("run.schedule.total_steps", "18", "run.schedule: it does not match this run (ValueError: total_steps: expected"),
     ("run.optimizer.param_groups", [], "run.optimizer: it does not match this run"),
+    ("run.optimizer.param_groups.0.lr", "0.2", "run.optimizer: it does not match this run (ValueError: param_groups[0].lr"),
     ("run.optimizer.state.0.momentum_buffer", torch.zeros(3), "run.optimizer: it does not match this run (ValueError"),
     ("model.fc.weight", torch.zeros(3), "model: it does not match this run (RuntimeError"),
     ("model.fc.weight", ..., "model: it does not match this run (RuntimeError"),
