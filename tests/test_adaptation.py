@@ -43,6 +43,16 @@ def test_one_sample_of_one_value() -> None:
         assert statistics(layer) == pytest.approx([(16 * 2 + 19) / 17, 16 * 4 / 17])  # its variance is 0
 
 
+def test_statistics_are_computed_in_single_precision() -> None:
+    """Also where a layer sees bfloat16, as on a GPU: a sum of 7 and 1000 ones is no number of that precision."""
+    network = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), norm(0.0, 1.0))
+    network[0].weight.data.fill_(1.0)
+    images = torch.ones(1, 1, 1, 1001)
+    images[0, 0, 0, 0] = 7.0
+    with torch.autocast("cpu", torch.bfloat16), adaptation.adapted(network, images, 0):
+        assert statistics(network[1]) == pytest.approx([1007 / 1001, (1049 - 1007**2 / 1001) / 1001], rel=1e-5)
+
+
 def test_without_prior_it_is_training_mode() -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5))

@@ -276,6 +276,8 @@ def test_bad_data(cifar: Path, tmp_path: Path) -> None:
     torch.save(networks.checkpoint(other), tmp_path / "w.pt")
     with pytest.raises(ValueError, match=r"weights: num_classes: expected 7.*; --weights= starts from random ones"):
         run(cifar, tmp_path / "d", "--weights", str(tmp_path / "w.pt"))
+    with pytest.raises(OSError, match=r"weights: .*no such file; --weights= starts from random ones"):
+        run(cifar, tmp_path / "d", "--weights", str(tmp_path / "none.pt"))
     with pytest.raises(ValueError, match="warmup: expected a part of the run's 4 steps that is more than"):
         run(cifar, tmp_path / "e", "--epochs", "1", "--limit-steps", "4")  # a quarter of them is one
     assert not list(tmp_path.glob("*/*"))
