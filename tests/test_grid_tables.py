@@ -121,7 +121,8 @@ def test_tables_and_pictures_with_a_run_missing(
 
 def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Two of three seeds of one method, all of another: numbers by hand, and no table that looks whole."""
-    words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c", "--seeds", 1, 2, 3]
+    words = ["--out", tmp_path, "--collect", "--set", "data=/d", "limit_steps=3", "--evaluate", "cifar-c=/c"]
+    words += ["--seeds", 1, 2, 3]
     parsed = options(methods, *words)
     grid = grids.read_grid(methods.ANALYSIS, parsed, {"methods": ["standard", "PRIME + JSD"]})
     assert [run.name for run in grid.runs[:3]] == ["standard,seed=1", "prime+jsd,seed=1", "standard,seed=2"]
@@ -133,6 +134,7 @@ def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureF
     assert "6 runs, 5 finished" in said
     assert "PARTIAL: 1 run is missing: prime+jsd,seed=3" in said
     assert "seeds 1 2 3" in said
+    assert "a trial: at most 3 steps per epoch" in said
     assert "training images: the published ones" in said
     assert "while up to 2 runs shared the device" in said
     rows = table(tmp_path, "methods")

@@ -348,15 +348,19 @@ def test_shares_of_processes() -> None:
 
 def test_stochastic_depth_differs_between_processes(cifar: Path, tmp_path: Path) -> None:
     """Its numbers depend on seed, step and process: not on what was drawn before."""
-    seen = []
+    seen, seeds = [], set()
     for rank, generator in ((0, 1), (0, 2), (1, 1)):
         trainer = start(cifar, tmp_path, "--recipe", "cifar10-vit", "--network", VIT, "--drop-path", "0.9")
         trainer.training_step.ranks = Ranks(rank, 1, torch.device("cpu"))
         torch.manual_seed(generator)
         trainer.network.train()
         images, labels = torch.ones(20, 3, 32, 32), torch.zeros(20, dtype=torch.int64)
-        seen.append([trainer.train_step(images, labels).item() for _ in range(2)])
+        seen.append([])
+        for _ in range(2):
+            seen[-1].append(trainer.train_step(images, labels).item())
+            seeds.add(torch.initial_seed())
     assert seen[0] == seen[1]
+    assert len(seeds) == 4  # two steps of two processes
     assert seen[0][0] != seen[2][0]
     assert all(math.isfinite(loss) for losses in seen for loss in losses)
 
