@@ -101,6 +101,8 @@ def test_runs_that_are_killed_and_fail(
     assert sorted(p.name for p in out.iterdir()) == [
         "ablation.csv", "ablation.json", "ablation.md", "ablation.png", "primitives=color", "primitives=none",
     ]  # fmt: skip
+    kept = (out / "primitives=none" / "finished.json").read_text()
+    assert not [folder for folder in (cifar, corrupted, out) if str(folder) in kept]  # it may be given to others
     # The numbers are those of the evaluation.
     row = table(out)["primitives=none measured"]
     results = json.loads((out / "primitives=none" / "evaluation" / "results.json").read_text())

@@ -204,6 +204,15 @@ def test_accumulation_is_exact(cifar: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("clip", [0.01, 0])
+def test_gradients_are_clipped_by_their_norm(clip: float, cifar: Path, tmp_path: Path) -> None:
+    trainer = start(cifar, tmp_path, "--clip", str(clip))
+    trainer.train_step(*next(trainer.data.batches(0)))
+    gradients = [parameter.grad.flatten() for parameter in trainer.network.parameters()]
+    norm = torch.cat(gradients).norm().item()
+    assert norm == pytest.approx(0.01, rel=1e-3) if clip else norm > 0.1
+
+
 def rates(schedule: Any, optimizer: torch.optim.Optimizer, steps: int) -> list[tuple[float, float]]:
     """Learning rate and momentum, or AdamW's beta 1, of each step."""
     found = []
