@@ -130,6 +130,19 @@ def test_average_by_its_formula() -> None:
     assert not average.network.training
 
 
+def test_steps_of_a_run_are_counted_from_one_in_its_average(cifar: Path, tmp_path: Path) -> None:
+    trainer = start(cifar, tmp_path, "--ema-decay", "0.9", "--lr", "1")
+    batches, after = trainer.data.batches(0), []
+    for _ in range(2):
+        trainer.train_step(*next(batches))
+        after.append(next(trainer.network.parameters()).detach().clone())
+    assert not torch.allclose(*after)
+    assert trainer.training_step.average is not None
+    decay = 1 - 2 ** (-2 / 3)
+    found = next(trainer.training_step.average.network.parameters())
+    torch.testing.assert_close(found, decay * after[0] + (1 - decay) * after[1])
+
+
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
 def test_views_share_the_partner_and_the_weight(kind: str) -> None:
     """The soft labels say how much of an image is its partner's, and the pixels of every view agree with them."""
