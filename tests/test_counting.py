@@ -88,8 +88,10 @@ def test_forked_processes_must_be_told_the_index(monkeypatch: pytest.MonkeyPatch
     os.waitpid(child, 0)
     module(images)
 
-    # Ranks that were forked count apart.
     monkeypatch.setattr(_counting, "_forks", 1)
+    pickle.loads(pickle.dumps(module))(images)  # one that was sent is of this process
+
+    # Ranks that were forked count apart.
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)

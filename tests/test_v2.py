@@ -178,6 +178,7 @@ def test_a_forked_process_must_be_told_the_index(monkeypatch: pytest.MonkeyPatch
         transform(IMAGES[0])
     indexed({"image": IMAGES[0], "index": 0})
     PRIME("cifar")(IMAGES[0])
+    pickle.loads(pickle.dumps(transform))(IMAGES[0])  # one that was sent is of this process
 
 
 NAMED = {"index_key": "index"}
