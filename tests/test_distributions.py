@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import prime_dali
-from prime_dali import PrimeConfig, preset
+from prime_dali import PrimeConfig, _slots, preset
 from prime_dali._slots import COLOR, IDENTITY, SPATIAL, SPECTRAL
 from prime_dali.folding import folded_std
 
@@ -139,6 +139,13 @@ def test_typical_shift_quantiles_of_the_method(name: str, size: int, distributio
     low, high = (shift <= expected - 0.06).mean(), (shift <= expected + 0.06).mean()
     sampling = 4.5 * np.sqrt(0.95 * 0.05 / shift.size)
     assert low - sampling <= 0.95 <= high + sampling, below
+
+
+def test_the_typical_shift_of_an_oblong_image() -> None:
+    """n^2 = H W."""
+    expected = 0.1 * 32 * np.sqrt(np.pi * np.log(20)) / 2
+    assert _slots.typical_shift(0.1, 20, (16, 64)) == pytest.approx(expected)
+    assert _slots.typical_shift(0.1, 20, (64, 16)) == pytest.approx(expected)
 
 
 def test_fixed_cuts() -> None:

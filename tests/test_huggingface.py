@@ -76,8 +76,11 @@ def test_training_with_index_and_three_views(tmp_path: Path) -> None:
 
 
 def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
-    """Without an index; transformers itself resumes the order."""
-    whole = train(tmp_path, prime_dali.PRIME("cifar"), saving=True).model.seen
+    """Without an index, every image has a number of its own; transformers itself resumes the order."""
+    augment, numbers = prime_dali.PRIME("cifar"), list[int]()
+    augment.register_forward_pre_hook(lambda module, arguments: numbers.extend(arguments[1].tolist()))
+    whole = train(tmp_path, augment, saving=True).model.seen
+    assert len(set(numbers)) == 10
     rest = train(tmp_path, prime_dali.PRIME("cifar"), tmp_path / "checkpoint-1").model.seen
     assert len(rest) == 4
     assert all(torch.equal(*pair) for pair in zip(rest, whole[2:], strict=True))

@@ -24,6 +24,7 @@ from prime_dali.training import numerics, optimization, train
 from prime_dali.training.averaging import Average
 from prime_dali.training.config import TrainConfig
 from prime_dali.training.data import CifarData
+from prime_dali.training.losses import jsd_loss
 from prime_dali.training.mixing import Mixing
 from prime_dali.training.ranks import Ranks
 from prime_dali.training.trainer import Trainer
@@ -215,6 +216,16 @@ def test_accumulation_is_exact(cifar: Path, tmp_path: Path) -> None:
     assert other.item() == pytest.approx(loss.item(), rel=1e-6)
     for one, two in zip(gradients, others, strict=True):
         torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_is_as_the_settings_say(cifar: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(6, 10), torch.tensor([3, 5])
+    words = ["--label-smoothing", "0.2"]
+    found = start(cifar, tmp_path, *words, "--jsd", "--jsd-weight", "3").training_step._loss(logits, labels)
+    assert found == jsd_loss(logits, labels, 3.0, 0.2)
+    found = start(cifar, tmp_path, *words, "--no-jsd").training_step._loss(logits[:2], labels)
+    assert found == torch.nn.functional.cross_entropy(logits[:2], labels, label_smoothing=0.2)
 
 
 @pytest.mark.parametrize("clip", [0.01, 0])

@@ -43,10 +43,13 @@ def test_shifts_are_uniform() -> None:
     assert abs(np.corrcoef(corners.T)[0, 1]) < 4 / count**0.5
 
 
-def test_flips_are_fair() -> None:
-    count = 4000
-    flips = order.random_flips(np.arange(count), np.zeros(count, np.int64), 5, 0.5)
-    assert abs(flips.mean() - 0.5) < 4 * 0.5 / count**0.5
+@pytest.mark.parametrize("probability", [0.5, 0.2])
+def test_flips_are_fair_and_independent_of_places(probability: float) -> None:
+    count, epoch = 4000, np.zeros(4000, np.int64)
+    flips = order.random_flips(np.arange(count), epoch, 5, probability)
+    assert abs(flips.mean() - probability) < 4 * (probability * (1 - probability) / count) ** 0.5
+    places = order.random_shifts(np.arange(count), epoch, 5, 4)
+    assert (np.abs(np.corrcoef(places.T, flips)[2, :2]) < 4 / count**0.5).all()
 
 
 @pytest.mark.parametrize(("height", "width", "middle"), [(1, 1, (1, 1)), (10, 20000, (10, 13)), (20000, 10, (13, 10))])

@@ -27,7 +27,8 @@ from test_corruptions import tiles
 from prime_dali import _workers, cli
 from prime_dali.data import partition
 from prime_dali.data.partition import Shard
-from prime_dali.evaluation import corrupt, report
+from prime_dali.evaluation import corrupt, report, shard_counts
+from prime_dali.evaluation.scores import Count
 from prime_dali.models import networks
 from prime_dali.tools import copies
 
@@ -282,6 +283,31 @@ def test_evaluate_refuses_what_does_not_belong_together(
     assert "with the same device, cpu, got cuda" in command(*words, "--join", status=1)
     second.unlink()
     assert "missing: 1/2 (38 of 38 jobs not done)" in command(*words, "--join", status=1)
+
+
+def test_a_shard_is_removed_alone(tmp_path: Path) -> None:
+    both = [Shard(number, 2) for number in range(2)]
+    for shard in both:
+        with partition.held(tmp_path, shard):
+            pass
+    partition.remove(tmp_path, both[0])
+    assert partition.found(tmp_path) == both[1:]
+    partition.remove(tmp_path, both[1])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_name_the_hardware_that_counted(tmp_path: Path) -> None:
+    """Of all shards that have counts, whatever joins them; of one that went on elsewhere, both machines."""
+    tasks: list[shard_counts.Task] = [("clean", None, 0), ("imagenet-a", None, 0)]
+    about = {"checkpoint": "a hash", "device": "cuda", "precision": "bfloat16"}
+    for number, hardware in ((0, "H200"), (1, "A100"), (0, "B200"), (2, "L4")):
+        with shard_counts.held(tmp_path, Shard(number, 3), about | {"hardware": hardware}) as part:
+            for task in part.shard.of(tasks):
+                part.add(task, Count(number, 3))
+    joining = about | {"device": "cpu", "precision": "float32", "hardware": "a laptop"}
+    found, where = shard_counts.join(tmp_path, tasks, joining)
+    assert found == {tasks[0]: Count(0, 3), tasks[1]: Count(1, 3)}
+    assert where == {"device": "cuda", "precision": "bfloat16", "hardware": "A100, B200, H200"}
 
 
 def test_one_process_runs_a_shard(source: Path, tmp_path: Path, command: Command) -> None:

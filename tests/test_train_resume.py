@@ -141,7 +141,8 @@ def test_a_run_and_what_it_leaves(whole: Path, tmp_path: Path) -> None:
 
 
 def test_low_precision_is_that_of_training_and_validation(cifar: Path, tmp_path: Path) -> None:
-    trainer = Trainer(train.read(settings(cifar, tmp_path, "--precision", "bfloat16")), ALONE, lambda line: None)
+    words = ["--precision", "bfloat16", "--no-jsd"]
+    trainer = Trainer(train.read(settings(cifar, tmp_path, *words)), ALONE, lambda line: None)
     seen: list[torch.dtype] = []
     trainer.network.register_forward_hook(lambda network, inputs, logits: seen.append(logits.dtype))
     assert trainer.train_step(*next(trainer.data.batches(0))).dtype == torch.float32
