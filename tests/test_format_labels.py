@@ -10,7 +10,7 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
 
 import converting
-from converting import example, labeled, record
+from converting import example, labeled, members, record
 from nvidia.dali import Pipeline, fn
 from nvidia.dali import tfrecord as tfrec
 
@@ -37,6 +37,12 @@ def test_labels_of_a_webdataset(tmp_path: Path) -> None:
     path = labeled(tmp_path / "b.tar", IMAGE, ("json", b'{"label": 7, "kind": "y"}'), ("kind", b"x"))
     found = open_records(path, label="kind")
     assert (found.labels.tolist(), found.classes) == ([1, 0], ("x", "y"))
+
+
+def test_other_members_of_a_webdataset_are_no_samples(tmp_path: Path) -> None:
+    others = [("README", b"about"), (".hidden.png", b""), ("__about__.json", b"{}"), ("dir/__worker.png", b"")]
+    path = members(tmp_path / "a.tar", *others, ("0.png", IMAGE), ("0.cls", b"3"))
+    assert open_records(path).labels.tolist() == [3]
 
 
 @pytest.mark.parametrize(("labels", "message"), [

@@ -103,7 +103,7 @@ def test_validations_are_of_the_average_with_the_first_process_s_statistics(
     monkeypatch.setattr(
         "prime_dali.training.trainer.count_correct", lambda network, *rest: seen.append(network) or (1, 2)
     )
-    for decay in ("0", "0.9"):
+    for decay in ("0", "0.4"):
         trainer = start(cifar, tmp_path, "--ema-decay", decay)
         average = trainer.training_step.average
         network = trainer.network if average is None else average.network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -294,6 +295,21 @@ def test_a_shard_is_removed_alone(tmp_path: Path) -> None:
     assert partition.found(tmp_path) == both[1:]
     partition.remove(tmp_path, both[1])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_classifier_is_known_by_its_weights_and_its_preparation() -> None:
+    own = networks.Classifier(torch.nn.Linear(2, 2), "linear", 2, "imagenet")
+    other = torch.nn.Linear(2, 2)
+    other.load_state_dict(own.network.state_dict())
+    other.bias.data[1] += 1
+    renamed = torch.nn.Sequential(own.network)
+    changes: list[dict[str, Any]] = [
+        {"network": other}, {"network": renamed}, {"mean": (0.5, 0.4, 0.4)}, {"std": (0.2, 0.2, 0.3)}, {"size": 64},
+        {"resize": 72},
+    ]  # fmt: skip
+    found = [shard_counts.fingerprint(dataclasses.replace(own, **change)) for change in ({}, {}, *changes)]
+    assert found[0] == found[1]
+    assert len(set(found)) == 1 + len(changes)
 
 
 def test_results_name_the_hardware_that_counted(tmp_path: Path) -> None:
