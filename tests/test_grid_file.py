@@ -119,8 +119,9 @@ def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.Ca
     assert listed[1] == '1  primitives=color  (not started)  {"primitives": ["color"]}'
     ablation.run(options(ablation, *words, "--list", "--task", 1))
     assert capsys.readouterr().out.splitlines() == listed[1:]
-    with pytest.raises(ValueError, match="task: expected 0 to 1, got 2"):
-        ablation.run(options(ablation, *words, "--task", 2))
+    for task in (-1, 2):
+        with pytest.raises(ValueError, match=f"task: expected 0 to 1, got {task}"):
+            ablation.run(options(ablation, *words, "--task", task))
     with pytest.raises(ValueError, match=r"only: .*did you mean 'primitives=color'"):
         ablation.run(options(ablation, *words, "--only", "primitives=colour"))
     with pytest.raises(ValueError, match="--set: expected NAME=VALUE, got 'epochs'"):

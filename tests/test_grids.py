@@ -125,15 +125,18 @@ def test_runs_that_are_killed_and_fail(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "jobs", "expected", "beside"),
-    [(["3", "GPU-5"], 3, ["3", "3", "GPU-5"], 2), (["3", "4"], 1, ["3"], 1), ([], 2, ["", ""], 2)],
-)
+    ("device", "gpus", "jobs", "expected", "beside"),
+    [
+        ("auto", ["3", "GPU-5"], 3, ["3", "3", "GPU-5"], 2), ("auto", ["3", "4"], 1, ["3"], 1), ("auto", [], 2, ["", ""], 2),
+        ("cpu", ["3", "4"], 2, ["", ""], 2),
+    ],
+)  # fmt: skip
 def test_jobs_are_dealt_out_to_gpus(
-    gpus: list[str], jobs: int, expected: list[str], beside: int, grid: Path, tmp_path: Path,
+    device: str, gpus: list[str], jobs: int, expected: list[str], beside: int, grid: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """As many at a time as asked for, each with a GPU; the file says how many shared it. A failed run gives its GPU back."""
-    parsed = options(alpha, "--out", tmp_path, "--set", "data=/d", "--evaluate", "cifar-c=/c")
+    parsed = options(alpha, "--out", tmp_path, "--set", "data=/d", f"device={device}", "--evaluate", "cifar-c=/c")
     whole = grids.read_grid(alpha.ANALYSIS, parsed, {})
     all_began, used, told = threading.Barrier(jobs), [], set()
 

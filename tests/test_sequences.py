@@ -98,6 +98,7 @@ def test_cifar_p(batch: int, tmp_path: Path) -> None:
     counts = evaluate.run(classifier(), {"cifar-p": what}, device=CPU, batch=batch)["cifar-p"]
     assert isinstance(counts, Mapping)
     assert list(counts) == [*CIFAR_PERTURBATIONS, "snow", "shear"]
+    assert all(list(row) == [0] for row in counts.values())  # in the place of severities
     found = {name: report.stability(what, counts)["stability"][name] for name in counts}
     assert {name: one["flip_rate"] for name, one in found.items()} == dict.fromkeys(found, 0.25)
     assert (found["tilt"]["sequences"], found["tilt"]["frames"]) == (2, 5)

@@ -122,6 +122,9 @@ def test_a_loader_that_has_normalized_is_refused(folder: Path) -> None:
         augment_loader(loader(ImageDataset(folder), use_prefetcher=False))
     with pytest.raises(TypeError, match="got AugmentedLoader"):
         augment_loader(augment_loader(loader(ImageDataset(folder))))  # type: ignore[arg-type]
+    inner = augment_loader(loader(ImageDataset(folder))).loader
+    with pytest.raises(ValueError, match="loader: expected one without PRIME, got one that has it"):
+        augment_loader(inner)
     validation = create_loader(ImageDataset(folder), SIZE, 2, is_training=False, device=torch.device("cpu"))
     with pytest.warns(UserWarning, match="loader: expected a training loader, got one that does not shuffle"):
         augment_loader(validation)
