@@ -17,7 +17,7 @@ from gridding import options
 
 from prime_dali.evaluation import command
 from prime_dali.evaluation.names import CORRUPTIONS
-from prime_dali.experiments import ablation, grid_file, grids
+from prime_dali.experiments import ablation, grid_file, grids, sample_complexity
 from prime_dali.experiments.grid_file import Grid, Run
 
 grid = gridding.grid  # a fixture
@@ -126,6 +126,21 @@ def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.Ca
         ablation.run(options(ablation, *words, "--only", "primitives=colour"))
     with pytest.raises(ValueError, match="--set: expected NAME=VALUE, got 'epochs'"):
         ablation.run(options(ablation, *words, "--set", "epochs"))
+
+
+def test_what_is_given_counts_over_what_is_not(tmp_path: Path) -> None:
+    """The command line over the file, and the file over the experiment's own settings."""
+    path = tmp_path / "grid.yaml"
+    path.write_text("base: {jsd: true, epochs: 5, batch: 32}\nevaluate: {batch: 7, workers: 3}\nseeds: [4, 5]\n")
+    words = ["--out", tmp_path, "--grid", path, "--set", "data=/d", "batch=64", "--evaluate", "cifar-c=/c", "batch=8"]
+    assert sample_complexity.ANALYSIS.base == {"jsd": False}
+    own = {"copies": {1: "/one"}}
+    grid = grids.read_grid(sample_complexity.ANALYSIS, options(sample_complexity, *words), own)
+    assert [grid.base[name] for name in ("jsd", "epochs", "batch")] == [True, 5, 64]
+    assert (grid.evaluate["batch"], grid.evaluate["workers"]) == (8, 3)
+    assert [run.name for run in grid.runs] == ["k=1,seed=4", "fresh,seed=4", "k=1,seed=5", "fresh,seed=5"]
+    parsed = options(sample_complexity, *words, "--seeds", 6)
+    assert {run.settings["seed"] for run in grids.read_grid(sample_complexity.ANALYSIS, parsed, own).runs} == {6}
 
 
 def test_text_on_the_command_line_is_no_yaml() -> None:

@@ -30,8 +30,10 @@ class Model(torch.nn.Module):
         self.net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))
         self.seen: list[torch.Tensor] = []
         self.evaluated: list[torch.Tensor] = []
+        self.others: set[str] = set()
 
-    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, **_: Any) -> dict[str, Any]:
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, **others: Any) -> dict[str, Any]:
+        self.others |= others.keys()
         (self.seen if self.training else self.evaluated).append(pixel_values)
         logits = self.net(pixel_values.float() / 255)
         out = {"logits": logits}
@@ -71,6 +73,7 @@ def test_training_with_index_and_three_views(tmp_path: Path) -> None:
         assert torch.equal(images, augment(IMAGES[index], index, number // 3))
     result = trainer.evaluate()
     assert torch.equal(trainer.model.evaluated[-1], IMAGES)
+    assert "index" not in trainer.model.others
     logits = trainer.model.net(IMAGES.float() / 255).detach()
     assert result["eval_loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, LABELS)), rel=1e-5)
 

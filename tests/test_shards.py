@@ -320,6 +320,8 @@ def test_results_name_the_hardware_that_counted(tmp_path: Path) -> None:
         with shard_counts.held(tmp_path, Shard(number, 3), about | {"hardware": hardware}) as part:
             for task in part.shard.of(tasks):
                 part.add(task, Count(number, 3))
+            with pytest.raises(RuntimeError, match="is running"), shard_counts.held(tmp_path, part.shard, about):
+                pass
     joining = about | {"device": "cpu", "precision": "float32", "hardware": "a laptop"}
     found, where = shard_counts.join(tmp_path, tasks, joining)
     assert found == {tasks[0]: Count(0, 3), tasks[1]: Count(1, 3)}
