@@ -130,15 +130,15 @@ def record(content: bytes) -> bytes:
     return length + struct.pack("<I", masked_crc(length)) + content + struct.pack("<I", masked_crc(content))
 
 
-def example(features: dict[str, bytes | int | list[int]], packed: bool = True) -> bytes:
+def example(features: dict[str, bytes | int | list], packed: bool = True) -> bytes:
     """A serialized tf.train.Example, its integers in one field or each in its own; readers must take both."""
     entries = b""
     for name, value in features.items():
-        if isinstance(value, bytes):
-            feature = field(1, field(1, value))
+        given = value if isinstance(value, list) else [value]
+        if isinstance(given[0], bytes):
+            feature = field(1, b"".join(field(1, content) for content in given))
         else:
-            numbers = value if isinstance(value, list) else [value]
-            values = [varint(number % 2**64) for number in numbers]
+            values = [varint(number % 2**64) for number in given]
             feature = field(3, field(1, b"".join(values)) if packed else b"".join(b"\x08" + value for value in values))
         entries += field(1, field(1, name.encode()) + field(2, feature))
     return field(1, entries)

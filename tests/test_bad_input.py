@@ -214,6 +214,8 @@ CASES = {
     "array flip": (lambda: array_apply(flip=np.zeros(2)), TypeError, "flip: expected bool [2], got float64 [2]"),
     # plans by hand and the reference
     "slot name": (lambda: Plan.build([[[("specral", 1.0)]]], size=SIZE), ValueError, "got 'specral'; did you mean 'spectral'?"),
+    "slot cut": (lambda: Plan.build([[[("spatial", 1.0, 1)]]], size=SIZE), ValueError, "slots[0][0][0]: cut: expected 2 to 4094, got 1"),
+    "slot too strong": (lambda: Plan.build([[[("noise", 1e21)]]], size=SIZE), ValueError, "slots[0][0][0]: strength: expected 0 to 1e+20, got 1e+21"),
     "slot numbers": (lambda: Plan.build([[[("spatial", 1.0)]]], size=SIZE), ValueError, "slots[0][0][0]: expected 1 integers after the strength"),
     "slot of one": (lambda: Plan.build([[[("noise",)]]], size=SIZE), TypeError, "slots[0][0][0]: expected (primitive, strength, ...), got ('noise',)"),
     "slot text": (lambda: Plan.build([[["noise"]]], size=SIZE), TypeError, "slots[0][0][0]: expected (primitive, strength, ...), got 'noise'"),

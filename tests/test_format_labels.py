@@ -71,10 +71,15 @@ def test_labels_of_tfrecords(tmp_path: Path) -> None:
     for label, message in (
         (-1, "labels missing: expected integers from 0, got -1"),
         ([1, 2], "expected a label, an integer or"),
+        ([b"x", b"y"], "expected a label, an integer or a class name, got 2 of bytes"),
         (b"caf\xe9", r"a\.tfrecord.*: expected a label that is UTF-8 text"),
     ):
         path.write_bytes(record(example({"image": image, "label": label})))
         with pytest.raises(ShardError, match=message):
+            open_records(path)
+    for images, got in (([image, image], "2 of bytes"), (7, "1 of integers"), (b"", "1 of bytes")):
+        path.write_bytes(record(example({"image": images, "label": 0})))
+        with pytest.raises(ShardError, match=f"record at byte 0: expected the bytes of one image, got {got}"):
             open_records(path)
 
 
