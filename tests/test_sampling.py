@@ -61,6 +61,13 @@ def test_crops_of_images_that_no_attempt_fits(height: int, width: int, middle: t
     assert middle in {tuple(w) for w in window.tolist()}
 
 
+def test_no_two_purposes_have_the_same_random_numbers() -> None:
+    attempts = range(order._VIEW_ATTEMPTS, order._VIEW_ATTEMPTS + order._ATTEMPTS // 2)
+    views = [order._VIEW_ORDER, order._VIEW_PLACE, *order._VIEWS_OF_STEPS.values(), *attempts]
+    assert len(set(views)) == len(views)
+    assert max(views) < 2**32
+
+
 def test_permutations() -> None:
     orders = [order.permutation(seed, epoch, 1000) for seed in (-1, 2) for epoch in (0, 1)]
     for one in orders:
