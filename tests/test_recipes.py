@@ -105,6 +105,7 @@ def test_validations_are_of_the_average_with_the_first_process_s_statistics(
     for decay in ("0", "0.4"):
         trainer = start(cifar, tmp_path, "--ema-decay", decay)
         average = trainer.training_step.average
+        assert (average is None) == (decay == "0")
         network = trainer.network if average is None else average.network
         with monkeypatch.context() as patch:
             patch.setattr(Ranks, "broadcast", lambda ranks, tensors: sent.extend(tensors))
@@ -131,14 +132,14 @@ def test_average_by_its_formula() -> None:
 
 
 def test_steps_of_a_run_are_counted_from_one_in_its_average(cifar: Path, tmp_path: Path) -> None:
-    trainer = start(cifar, tmp_path, "--ema-decay", "0.9", "--lr", "1")
+    trainer = start(cifar, tmp_path, "--ema-decay", "0.3", "--lr", "1")
     batches, after = trainer.data.batches(0), []
     for _ in range(2):
         trainer.train_step(*next(batches))
         after.append(next(trainer.network.parameters()).detach().clone())
     assert not torch.allclose(*after)
     assert trainer.training_step.average is not None
-    decay = 1 - 2 ** (-2 / 3)
+    decay = min(0.3, 1 - 2 ** (-2 / 3))  # after the first step 0
     found = next(trainer.training_step.average.network.parameters())
     torch.testing.assert_close(found, decay * after[0] + (1 - decay) * after[1])
 
