@@ -10,7 +10,7 @@ from typing import Any
 from .. import _plots
 from ..evaluation.names import GROUPS
 from . import grid_file, grids
-from .grid_file import Reported, Run
+from .grid_file import PRIME_ALONE, Reported, Run, of_method
 from .grid_tables import COLUMNS, Row
 
 # Corrupted, noise, blur, weather, digital, clean of a ResNet-18 on ImageNet-100, no JSD (table 3, "orthogonality").
@@ -24,13 +24,6 @@ spectral+color          67.5 77.2 55.7 65.3 74.2 87.1
 spatial+color           63.3 74.7 57.4 56.2 67.8 86.2
 spectral+spatial+color  68.8 78.8 58.3 66.0 74.8 87.1
 """
-
-# With and without the JSD loss, on CIFAR-10 and ImageNet-100 (section "Performance analysis" and table 1).
-_WITHOUT_JSD = Reported("CIFAR-10", {"corrupted": 89.3})
-_WITH_JSD = (
-    Reported("CIFAR-10", {"clean": 94.2, "corrupted": 89.8}),
-    Reported("ImageNet-100", {"clean": 85.9, "corrupted": 71.6}),
-)
 
 
 def primitives() -> dict[str, Reported]:
@@ -53,9 +46,10 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
     for number in range(len(every) + 1):
         for some in itertools.combinations(every, number):
             name = "+".join(some) or "none"
-            also = (_WITHOUT_JSD,) if some == every else ()
+            also = (PRIME_ALONE["CIFAR-10"],) if some == every else ()
             runs.append(Run(name, {"primitives": list(some)}, (known[name], *also)))
-    runs += [Run("mixing=none", {"mixing": "none"}), Run("jsd", {"jsd": True}, _WITH_JSD)]
+    with_jsd = (*of_method("PRIME", "CIFAR-10"), *of_method("PRIME", "ImageNet-100"))
+    runs += [Run("mixing=none", {"mixing": "none"}), Run("jsd", {"jsd": True}, with_jsd)]
     runs += [Run(f"{name}={value}", {name: value}) for name in ("width", "depth") for value in (1, 5)]
     return runs
 

@@ -17,7 +17,7 @@ from typing import Any
 from .. import _tables
 from ..training.recipes import RECIPES
 from . import grid_plots, grids
-from .grid_file import Reported, Run
+from .grid_file import PRIME_ALONE, Reported, Run, of_method
 from .grid_tables import BAR, DATASETS, ECE, Row, cell, mean_and_spread, scores
 
 SEEDS = (1, 2)
@@ -45,7 +45,8 @@ def _fixed(summary: str, runs: Mapping[str, Settings], **reported: Reported) -> 
 
 
 _PAPER, _OFFICIAL = {"mixing": "paper"}, {"mixing": "official"}
-_ALONE, _WITH_JSD = Reported("CIFAR-10", {"corrupted": 89.3}), Reported("CIFAR-10", {"clean": 94.2, "corrupted": 89.8})
+_ALONE = PRIME_ALONE["CIFAR-10"]
+(_WITH_JSD,) = of_method("PRIME", "CIFAR-10")
 _WAVES = (5, 10, 20)  # 10 is the example of the authors' code
 _ONLY_WAVES: Settings = {"primitives": []}
 _ALPHA = {"alpha": 1.0}

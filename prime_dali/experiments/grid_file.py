@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments, _yaml
-from ..evaluation import layouts
+from ..evaluation import layouts, reported
 from ..evaluation.names import C_SETS, CIFAR_SETS, IMAGENET_SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
@@ -37,6 +37,17 @@ class Reported:
     """The paper's name, such as ``"ImageNet-100"``."""
     scores: Mapping[str, float]
     """Percent, by column of the table: ``"clean"``, ``"corrupted"``, ``"noise"``, ..."""
+
+
+PRIME_ALONE = {dataset: Reported(dataset, scores) for dataset, scores in reported.PRIME_ALONE.items()}
+"""PRIME without the Jensen-Shannon loss, by data set."""
+
+
+def of_method(method: str, dataset: str) -> tuple[Reported, ...]:
+    """Clean and corruption accuracy of a method on a data set, by their names in the paper's main table, whose PRIME is
+    with the Jensen-Shannon loss, but on ImageNet; none where that table has none."""
+    known = (row for row in reported.of(dataset) if row.method == method)
+    return tuple(Reported(dataset, {"clean": row.clean, "corrupted": row.mean}) for row in known)
 
 
 @dataclass(frozen=True)

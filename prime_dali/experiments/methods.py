@@ -10,7 +10,7 @@ from .. import _tables
 from ..evaluation import reported
 from ..evaluation.names import CORRUPTIONS, SEVERITIES
 from . import grid_file, grid_plots, grids
-from .grid_file import Reported, Run
+from .grid_file import PRIME_ALONE, Reported, Run, of_method
 from .grid_tables import DATASETS, Row, benchmark, cell, label, mean_and_spread
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -25,14 +25,12 @@ METHODS: dict[str, dict[str, Any]] = {
 
 # The paper's word for a method, in :mod:`prime_dali.evaluation.reported`. Its PRIME is with JSD, but on ImageNet.
 _REPORTED = {"standard": "Standard", "AugMix + JSD": "AugMix", "PRIME + JSD": "PRIME"}
-_PRIME_ALONE = {"CIFAR-10": {"corrupted": 89.3}, "ImageNet-100": {"clean": 87.1, "corrupted": 68.8}}
 
 
 def _known(name: str, dataset: str) -> tuple[Reported, ...]:
-    if name == "PRIME" and dataset in _PRIME_ALONE:
-        return (Reported(dataset, _PRIME_ALONE[dataset]),)
-    known = (row for row in reported.of(dataset) if row.method == _REPORTED.get(name))
-    return tuple(Reported(dataset, {"clean": row.clean, "corrupted": row.mean}) for row in known)
+    if name == "PRIME" and dataset in PRIME_ALONE:
+        return (PRIME_ALONE[dataset],)
+    return of_method(_REPORTED.get(name, ""), dataset)
 
 
 def folder(name: str) -> str:
