@@ -112,6 +112,16 @@ def rank_and_ranks() -> tuple[int, int]:
     return process_group() or (0, 1)
 
 
+def rank(inherited: int = 0) -> int:
+    """The rank of this process: in ``torch.distributed``, else as the launcher says (``RANK``); 0 if neither does.
+
+    Args:
+        inherited: Without a process group, the rank of the process that this one works for, if that has one.
+    """
+    group = process_group()
+    return (inherited or int(os.environ.get("RANK", "0"))) if group is None else group[0]
+
+
 def hardware(device: torch.device) -> str:
     """What a number was measured on: the GPU's or the processor's name."""
     import torch

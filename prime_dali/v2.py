@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -135,15 +134,13 @@ class PRIME(Epochs, v2.Transform):
         Returns:
             The number, no indices, and in place of the epoch the rank. :meth:`transform` takes them.
         """
-        group = _devices.process_group()
         forked = self._made_after != _counting.forks()
-        if forked and group is None and torch.utils.data.get_worker_info() is None:
+        if forked and _devices.process_group() is None and torch.utils.data.get_worker_info() is None:
             _counting.ask_for_index(
                 "in a process forked after the transform was made, whose copy of torch's generator would draw the same "
                 "numbers as those of other processes; use index_key=, or create the transform in this process"
             )
-        # A worker that was not forked has no process group: the rank came with the transform, or from the launcher.
-        rank = self._rank or int(os.environ.get("RANK", "0")) if group is None else group[0]
+        rank = _devices.rank(self._rank)  # a worker that was not forked has no process group, and this came with it
         # Up to 2^62, so that the numbers of a batch do not overflow.
         return {"first": int(torch.randint(2**62, ())), "index": None, "epoch": torch.tensor(rank)}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -163,13 +162,7 @@ def _stream(seed: int) -> int:
         _unkeyed[pipeline] = before + 1
         own = pipeline.seed or 0
     # Odd numbers, so that small seeds, ranks and counts do not add up to the same sum.
-    return (seed + 0x9E3779B1 * _rank() + 0x85EBCA77 * before + 0xC2B2AE3D * own) & 0x7FFFFFFF
-
-
-def _rank() -> int:
-    """The rank of this process, by torch.distributed or its launcher; 0 if it is none."""
-    group = _devices.process_group()
-    return int(os.environ.get("RANK", "0")) if group is None else group[0]
+    return (seed + 0x9E3779B1 * _devices.rank() + 0x85EBCA77 * before + 0xC2B2AE3D * own) & 0x7FFFFFFF
 
 
 def _mode(mode: str, nodes: dict[str, DataNode]) -> str:
