@@ -20,8 +20,8 @@ from ..config import with_new_names
 from ..data.pictures import PhotoError, reader, refused
 from ..data.records import Records
 from .dataset import Images
-from .operator import types
-from .pipelines import ImagePipeline, fn
+from .operator import fn, types
+from .pipelines import ImagePipeline
 
 if TYPE_CHECKING:
     import torch

@@ -114,18 +114,18 @@ def prime(
             stacklevel=2,
         )
     epoch = 0 if epoch is None else epoch
-    nodes = _nodes(images, index, epoch, flip, _arguments.seed(seed))
+    seed = _arguments.seed(seed)
+    nodes = _nodes(images, index, epoch, flip, seed)
     means, stds = _arguments.channels(mean, std, None)
-    out_dtype = dtype_of(out_dtype)
     augment = _Augment(
-        config=as_config(config), seed=_arguments.seed(seed),
+        config=as_config(config), seed=seed,
         view=_arguments.TRAINING_VIEWS[_arguments.training_views(views)],
         epoch=None if "epoch" in nodes else _arguments.epoch(epoch), mean=means, std=stds,
-        dtype=None if out_dtype is None else _numpy_dtype(out_dtype), layout=layout,
+        dtype=None if out_dtype is None else _numpy_dtype(dtype_of(out_dtype)), layout=layout,
         out_layout=_arguments.layouts(layout, out_layout, _LAYOUTS), names=tuple(nodes),
     )  # fmt: skip
     mode = _mode(mode, nodes)
-    made = _native(augment, nodes, out_dtype) if mode == "native" else _in_python(mode, augment, nodes)
+    made = _native(augment, nodes) if mode == "native" else _in_python(mode, augment, nodes)
     return made[0] if len(made) == 1 else made
 
 
@@ -176,7 +176,7 @@ def _mode(mode: str, nodes: dict[str, DataNode]) -> str:
 
 @dataclass(frozen=True)
 class _Augment:
-    """What the Python modes do to a batch."""
+    """What is done to a batch, in every mode; the Python modes call it."""
 
     config: PrimeConfig
     seed: int
@@ -261,7 +261,7 @@ def _stacked(xp: Any, samples: Sequence[Any]) -> Any:
     return xp.stack(samples)
 
 
-def _native(augment: _Augment, nodes: dict[str, DataNode], out_dtype: Any) -> tuple[DataNode, ...]:
+def _native(augment: _Augment, nodes: dict[str, DataNode]) -> tuple[DataNode, ...]:
     """The views that ``fn.prime.augment`` makes."""
     native.load_plugin()
     named: dict[str, Any] = {name: node for name, node in nodes.items() if name != "images"}
@@ -269,7 +269,8 @@ def _native(augment: _Augment, nodes: dict[str, DataNode], out_dtype: Any) -> tu
         if node.device != "cpu":
             raise ValueError(f"{name}: expected a CPU node in mode native, got a {node.device.upper()} one")
     named.setdefault("epoch", augment.epoch)
-    optional = {"mean": augment.mean, "std": augment.std, "dtype": out_dtype}
+    dtype = None if augment.dtype is None else _DTYPES[augment.dtype.name]
+    optional = {"mean": augment.mean, "std": augment.std, "dtype": dtype}
     made = fn.prime.augment(
         nodes["images"], seed=augment.seed, view=_arguments.views(augment.view), layout=augment.layout,
         output_layout=augment.out_layout, **native.arguments(augment.config), **named,

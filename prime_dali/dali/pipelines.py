@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 from nvidia.dali import Pipeline, math
-from nvidia.dali import fn as dali_fn
 from nvidia.dali.data_node import DataNode
 
 from .. import _devices
 from ..config import PrimeConfig, as_config
-from ..data import sampling as order
+from ..data.sampling import random_crops, random_flips
 from . import dataset, inputs, native, operator, settings, sources
-from .operator import types
+from .operator import fn, types
 from .settings import Augmentation, CenterCrop, Execution, Output, RandomCrop
 from .sources import Reader, Source
-
-fn: Any = dali_fn  # its annotations lack **options and some modules
 
 
 @dataclass(frozen=True)
@@ -275,8 +272,8 @@ def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: in
         inputs.check_depths(*encoded)
         shape = np.stack(shapes).astype(np.int64)
         numbers, epochs = np.stack(index).reshape(-1), np.stack(epoch).reshape(-1)
-        corner, window = order.random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, crop.area, crop.ratio)
-        return list(corner), list(window), list(order.random_flips(numbers, epochs, seed, crop.flip)[:, None])
+        corner, window = random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, crop.area, crop.ratio)
+        return list(corner), list(window), list(random_flips(numbers, epochs, seed, crop.flip)[:, None])
 
     corner, window, flips = fn.python_function(
         given.index, given.epoch, *seen, function=windows, num_outputs=3, batch_processing=True
