@@ -234,17 +234,20 @@ def entry(argument: str, batch: Any, key: str | int | None, kind: str = "batch",
     raise ValueError(f"{argument}: expected a {kind} with the entry {key!r}, got {got}{hint}")
 
 
+def side(argument: str, value: Any) -> int:
+    """``value`` as an int if it can be the side of an image, 8 to 4096 pixels; TypeError or ValueError otherwise."""
+    return integer(argument, value, MIN_SIDE, MAX_SIDE)
+
+
 def image_size(argument: str, size: Any) -> tuple[int, int]:
     """``(height, width)`` as ints, each 8 to 4096 pixels, from a pair (a tuple, a list, torch.Size, an array) or from
     an int, the side of a square; TypeError or ValueError otherwise."""
     if _index(size) is not None:
-        side = integer(argument, size, MIN_SIDE, MAX_SIDE)
-        return side, side
+        both = side(argument, size)
+        return both, both
     if not (isinstance(size, (tuple, list)) or getattr(size, "ndim", 0) == 1) or len(size) != 2:
         raise TypeError(f"{argument}: expected (height, width) or an int, got {size!r}")
-    return integer(f"{argument}: height", size[0], MIN_SIDE, MAX_SIDE), integer(
-        f"{argument}: width", size[1], MIN_SIDE, MAX_SIDE
-    )
+    return side(f"{argument}: height", size[0]), side(f"{argument}: width", size[1])
 
 
 def odd(argument: str, value: Any, high: int) -> int:

@@ -24,16 +24,11 @@ def add_distributions(parser: argparse.ArgumentParser) -> None:
 def add_images(parser: argparse.ArgumentParser) -> None:
     """What is drawn, as :func:`add_distributions`, and for which images."""
     add_distributions(parser)
-    parser.add_argument(
-        "--size", type=whole(8, _arguments.MAX_SIDE), default=224, help="side length of the images in pixels"
-    )
+    side = whole(_arguments.MIN_SIDE, _arguments.MAX_SIDE)
+    parser.add_argument("--size", type=side, default=224, help="side length of the images in pixels")
     parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="seed of all random draws")
-    parser.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="for unreadable images: stop with an error, or log and skip",
-    )
+    parser.add_argument("--on-error", choices=("raise", "skip"), default="raise",
+                        help="for unreadable images: stop with an error, or log and skip")  # fmt: skip
 
 
 def distributions(options: argparse.Namespace) -> PrimeConfig:

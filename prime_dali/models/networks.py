@@ -284,7 +284,7 @@ def _from_state_dict(
     mean, std = CIFAR_STATISTICS.get(num_classes, IMAGENET_STATISTICS) if size == SIDE else IMAGENET_STATISTICS
     return Classifier(
         network, name, num_classes, stem, mean=statistics.get("mean", mean), std=statistics.get("std", std),
-        size=_arguments.integer("size", size, 8, _arguments.MAX_SIDE), resize=_resize(size), source=source,
+        size=_arguments.side("size", size), resize=_resize(size), source=source,
     )  # fmt: skip
 
 

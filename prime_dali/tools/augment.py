@@ -128,7 +128,7 @@ def _checked(settings: Settings) -> Settings:
         if value not in known:
             raise ValueError(_arguments.unknown(argument, value, map(str, known)))
     if settings.size is not None:
-        _arguments.integer("size", settings.size, 8, _arguments.MAX_SIDE)
+        _arguments.side("size", settings.size)
     quality = settings.quality
     if settings.format == "jpeg":
         quality = _arguments.integer("quality", 95 if quality is None else quality, 1, 100)
@@ -188,7 +188,7 @@ def _find(file: str | Path) -> _Made:
 
 _MANIFEST = {
     "copies": range(1, MAX_COPIES + 1), "seed": int, "cifar": (None, frozenset((10, 100))),
-    "size": (None, range(8, _arguments.MAX_SIDE + 1)), "format": frozenset(SUFFIXES),
+    "size": (None, range(_arguments.MIN_SIDE, _arguments.MAX_SIDE + 1)), "format": frozenset(SUFFIXES),
     "quality": (None, range(1, 101)), "device": frozenset(("cpu", "cuda")), "config": dict,
 }  # fmt: skip
 """The entries of a manifest that remaking reads."""

@@ -180,10 +180,10 @@ def read(path: Path, size: int | None) -> NDArray[np.uint8]:
     """
     image = read_photo(path, size)
     height, width = image.shape[:2]
-    if not (min(height, width) >= 8 and max(height, width) <= _arguments.MAX_SIDE):
+    least, most = _arguments.MIN_SIDE, _arguments.MAX_SIDE
+    if not least <= min(height, width) <= max(height, width) <= most:
         raise PhotoError(
-            f"{shown(path)}: expected sides of 8 to {_arguments.MAX_SIDE} pixels, got {height} x {width}; "
-            "--size resizes"
+            f"{shown(path)}: expected sides of {least} to {most} pixels, got {height} x {width}; --size resizes"
         )
     return image
 

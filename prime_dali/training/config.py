@@ -138,11 +138,12 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, low, high in (
-            ("epochs", 1, 10**6), ("batch", 1, 2**24), ("size", 8, _arguments.MAX_SIDE), ("workers", 0, 4096),
+            ("epochs", 1, 10**6), ("batch", 1, 2**24), ("workers", 0, 4096),
             ("limit_steps", 0, 10**9), ("validate_every", 1, 10**6), ("log_every", 1, 10**9), ("severity", 1, 10),
             ("accumulate", 1, 2**24), ("jsd_views", 2, 3),
         ):  # fmt: skip
             _arguments.integer(name, getattr(self, name), low, high)
+        _arguments.side("size", self.size)
         _arguments.seed(self.seed)
         for name in (
             "weight_decay", "clip", "jsd_weight", "save_minutes", "mixup", "cutmix", "alpha_start",
@@ -228,7 +229,7 @@ class TrainConfig:
                 f"val: expected none with recipe {self.recipe}, whose data has both parts, got {self.val!r}"
             )
         for side in self.sizes:
-            _arguments.integer("sizes", side, 8, _arguments.MAX_SIDE)
+            _arguments.side("sizes", side)
         most = min(MOST_SIZES, self.epochs)
         if len(self.sizes) > most:
             raise ValueError(
