@@ -93,8 +93,7 @@ class Loader:
 
         if not isinstance(pipeline, ImagePipeline):
             raise TypeError(f"pipeline: expected one of train_pipeline or val_pipeline, got {type(pipeline).__name__}")
-        if on_error not in ("raise", "skip"):
-            raise ValueError(_arguments.unknown("on_error", on_error, ("raise", "skip")))
+        _arguments.one_of("on_error", on_error, ("raise", "skip"))
         if on_error == "skip" and pipeline.data is None:
             raise ValueError("on_error: expected 'raise' with a Source, whose files are unknown here, got 'skip'")
         self.pipeline, self.on_error = pipeline, on_error

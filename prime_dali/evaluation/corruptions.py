@@ -273,8 +273,7 @@ def _corrupted(
         batch, got = ("N, ", images.shape) if argument == "images" else ("", images.shape[1:])
         raise ValueError(f"{argument}: expected [{batch}{side}, {side}, 3], got {list(got)}")
     strengths = STRENGTHS[kind, "c"] | STRENGTHS.get((kind, "c-bar"), {})
-    if name not in strengths:
-        raise ValueError(_arguments.unknown("corruption", name, strengths))
+    _arguments.one_of("corruption", name, strengths)
     severity = _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
     seed = _arguments.integer("seed", seed, 0, 2**63 - 1)
     if numbers is None:

@@ -168,8 +168,7 @@ def mean_corruption_error(
         ValueError: As for :func:`corruption_accuracy`; or an unknown normalization, or corruptions that the reference
             lacks or has no error on.
     """
-    if normalization not in NORMALIZATIONS:
-        raise ValueError(_arguments.unknown("normalization", normalization, NORMALIZATIONS))
+    _arguments.one_of("normalization", normalization, NORMALIZATIONS)
     if (reference is None) == (normalization == "standard"):
         got = "none" if reference is None else "one"
         raise ValueError(f"reference: expected with normalization 'standard', and only then, got {got}")

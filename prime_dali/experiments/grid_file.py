@@ -177,8 +177,7 @@ def read(path: Path | None, own: Collection[str]) -> dict[str, Any]:
 def check_names(what: str, names: Iterable[Any], known: Sequence[str]) -> None:
     """Raise a ValueError for the first of ``names`` that is not in ``known``, with the nearest known name."""
     for name in names:
-        if name not in known:
-            raise ValueError(_arguments.unknown(what, name, known))
+        _arguments.one_of(what, name, known)
 
 
 def check(grid: Grid, chosen: Sequence[Run]) -> None:

@@ -48,8 +48,7 @@ def checked(options: argparse.Namespace, counts: Sequence[str], methods: Collect
     for name in counts:
         _arguments.integer(name, getattr(options, name), 1, 10**6)
     for name in options.methods:
-        if name not in methods:
-            raise ValueError(_arguments.unknown("method", name, methods))
+        _arguments.one_of("method", name, methods)
     return [name for name in methods if name in options.methods]
 
 
@@ -245,8 +244,7 @@ class Corruptions:
         known = [*corruptions.STRENGTHS[images.kind, "c"], *corruptions.STRENGTHS[images.kind, "c-bar"]]
         wanted = names or corruptions.main_names(images.kind, "c")
         for name in wanted:
-            if name not in known:
-                raise ValueError(_arguments.unknown("corruption", name, known))
+            _arguments.one_of("corruption", name, known)
         for severity in severities:
             _arguments.integer("severity", severity, SEVERITIES[0], SEVERITIES[-1])
         _arguments.integer("seed", seed, 0, 2**63 - 1)
@@ -329,8 +327,7 @@ def augmentation(
     Raises:
         ValueError: Unknown name.
     """
-    if name not in AUGMENTATIONS:
-        raise ValueError(_arguments.unknown("method", name, AUGMENTATIONS))
+    _arguments.one_of("method", name, AUGMENTATIONS)
     severity = AUGMIX_SEVERITY[kind]
     if name == "augmix-no-mix":
         chain = AugMix(severity, width=1, seed=seed)

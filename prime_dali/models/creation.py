@@ -37,8 +37,7 @@ def create(network: str, num_classes: int, stem: str = "imagenet", drop_path: fl
         ImportError: ``timm:NAME`` needs timm.
     """
     _arguments.integer("num_classes", num_classes, 1, 10**6)
-    if stem not in STEMS:
-        raise ValueError(_arguments.unknown("stem", stem, STEMS))
+    _arguments.one_of("stem", stem, STEMS)
     if network in cifar.NETWORKS:
         if stem != "cifar":
             raise ValueError(f"stem: expected 'cifar' for {network}, a network for images of 32 x 32, got {stem!r}")

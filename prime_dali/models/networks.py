@@ -167,8 +167,7 @@ def _from_torchvision(rest: str, num_classes: int | None) -> Classifier:
     if name not in torchvision_names():
         raise ValueError(nearest(f"torchvision:{rest}", name, torchvision_names()))
     members = torchvision.models.get_model_weights(name).__members__
-    if wanted not in members:
-        raise ValueError(_arguments.unknown(f"weights of {name} (torchvision:{name}:WEIGHTS)", wanted, members))
+    _arguments.one_of(f"weights of {name} (torchvision:{name}:WEIGHTS)", wanted, members)
     weights = members[wanted]
     classes = len(weights.meta["categories"])
     if num_classes not in (None, classes):  # before a download

@@ -369,8 +369,7 @@ def defaults(recipe: str, method: str, network: str | None = None) -> dict[str, 
     Raises:
         ValueError: The recipe is unknown.
     """
-    if recipe not in RECIPES:
-        raise ValueError(_arguments.unknown("recipe", recipe, RECIPES))
+    _arguments.one_of("recipe", recipe, RECIPES)
     own = RECIPES[recipe]
     implied = {**own, "recipe": recipe, "method": method, "jsd": method != "standard" and own.get("jsd", True)}
     if network not in (None, own.get("network")):

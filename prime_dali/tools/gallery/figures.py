@@ -121,8 +121,7 @@ def save_gallery(
             ``"nearest"`` needs.
         ImportError: ``"nearest"`` needs the packages of the corruption benchmarks.
     """
-    if figure not in FIGURES:
-        raise ValueError(_arguments.unknown("figure", figure, FIGURES))
+    _arguments.one_of("figure", figure, FIGURES)
     chosen = FIGURES[figure]
     most = int(MAX_ROWS / chosen.rows_per_photo)
     if len(photos) > most:
