@@ -84,7 +84,7 @@ def test_measure_agrees_with_brute_force() -> None:
     names, severities, count = ["contrast", "gaussian_noise"], [2, 4], 4
     source = samples.Corruptions.of(images, names, severities, 7)
     assert list(source.names) == ["gaussian_noise", "contrast"]  # the order of the tables
-    normalization = network.classifier.mean, network.classifier.std
+    normalization = network.classifier.statistics
     methods = {"clean": None} | {
         name: samples.augmentation(name, "cifar", 7, *normalization) for name in samples.AUGMENTATIONS
     }

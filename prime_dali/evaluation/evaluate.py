@@ -150,7 +150,7 @@ def _measured(
 ) -> Found:
     """What is counted of a set, or of one part of it: a corruption at a severity, or a perturbation."""
     name, corruption, severity = task
-    statistics = classifier.mean, classifier.std
+    statistics = classifier.statistics
     if isinstance(what, sequences.Perturbed):
         assert corruption is not None  # all of these sets have parts
         return stability.measure(classifier.network, what, corruption, statistics, device, batch)

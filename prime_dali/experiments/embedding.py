@@ -89,14 +89,13 @@ def run(options: argparse.Namespace) -> None:
 
     clean = [torch.tensor(images.read(number)).permute(2, 0, 1).to(network.device) for number in numbers]
     originals = network.batched(torch.stack(clean), options.batch)
-    normalization = network.classifier.mean, network.classifier.std
     vectors = {}  # by method, of each image [samples, width]
     for name in over(names, "embedding", "method"):
         if name == CORRUPTED:
             pairs = samples.pairs(corrupted, numbers, options.workers)
             vectors[name] = [network.batched(changed, options.batch) for _, changed in pairs]
         else:
-            draw = samples.augmentation(name, images.kind, options.seed, *normalization)
+            draw = samples.augmentation(name, images.kind, options.seed, *network.classifier.statistics)
             vectors[name] = [
                 network.augmented(draw, image, number, options.samples, options.batch)
                 for image, number in zip(clean, numbers, strict=True)

@@ -82,8 +82,7 @@ class Features:
 
     def batched(self, images: torch.Tensor, batch: int) -> torch.Tensor:
         """Features of uint8 images ``[N, 3, H, W]``, normalized for the network, at most ``batch`` per forward pass."""
-        statistics = self.classifier.mean, self.classifier.std
-        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in statistics)
+        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in self.classifier.statistics)
         parts = (part.to(self.device).float() / 255 for part in images.split(batch))
         return torch.cat([self((part - mean) / std) for part in parts])
 

@@ -156,11 +156,8 @@ def _prepared(options: argparse.Namespace) -> _Work:
     drawn = np.random.default_rng(options.seed).choice(len(images), options.images, replace=False)
     numbers = sorted(int(number) for number in drawn)
     network = features.load(options, SIDES[images.kind])
-    normalization = network.classifier.mean, network.classifier.std
-    methods = {
-        name: None if name == CLEAN else samples.augmentation(name, images.kind, options.seed, *normalization)
-        for name in names
-    }
+    given = (images.kind, options.seed, *network.classifier.statistics)
+    methods = {name: None if name == CLEAN else samples.augmentation(name, *given) for name in names}
     settings = {
         "images": [images.name(number) for number in numbers], "images_sha256": images.digest(numbers),
         "seed": options.seed, "samples": options.samples,

@@ -61,6 +61,11 @@ class Classifier:
     details: Mapping[str, Any] = field(default_factory=dict)
     """Other entries of our checkpoints: config, epoch and so on."""
 
+    @property
+    def statistics(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Mean and standard deviation by which images are normalized."""
+        return self.mean, self.std
+
 
 _FILE = Kind({}, "a checkpoint or a state dict", "take another file, or a copy of it that is whole")
 _CHECKPOINT = Kind(
