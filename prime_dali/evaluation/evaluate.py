@@ -222,7 +222,7 @@ def _named(classifier: networks.Classifier, options: argparse.Namespace) -> tupl
 def _settings(options: argparse.Namespace, device: torch.device, adapt: adaptation.Adaptation | None) -> dict[str, Any]:
     """The settings of the evaluation, as ``results.json`` has them."""
     return {
-        "batch": options.batch, "device": str(device), "precision": "bfloat16" if device.type == "cuda" else "float32",
+        "batch": options.batch, "device": str(device), "precision": predicting.precision(device),
         "hardware": _devices.hardware(device), "loader": options.loader, "subset": options.subset,
         "label": options.label, "partial": options.partial,
         "folders": {name: str(folder) for name, folder in options.folders.items()},

@@ -17,13 +17,18 @@ Statistics = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation per channel, on the [0, 1] scale."""
 
 
+def precision(device: torch.device) -> str:
+    """Of the networks that are evaluated on a device: bfloat16, by autocast, on a GPU, and float32 on the CPU."""
+    return "bfloat16" if device.type == "cuda" else "float32"
+
+
 @contextlib.contextmanager
 def evaluating(network: nn.Module, device: torch.device) -> Iterator[None]:
-    """Evaluation mode, without gradients, in the precision of the device; restores every module's mode."""
+    """Evaluation mode, without gradients, in the :func:`precision` of the device; restores every module's mode."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision(device) == "bfloat16"):
             yield
     finally:
         for module, training in modes.items():
