@@ -174,15 +174,7 @@ def _distances(work: _Work, options: argparse.Namespace) -> tuple[NDArray[np.flo
     distances = _resume(file, work.settings, shape)
     missing = [place for place in range(len(numbers)) if np.isnan(distances[place]).any()]
     saved = time.perf_counter()
-    print(
-        facts({
-            "data": options.photos or " ".join(options.cifar), "images": f"{len(numbers):,}, "
-            f"{plural(options.samples, 'sample')} of each by {', '.join(work.methods)}",
-            "corrupted": work.settings["corrupted"],
-            "network": f"{work.network.classifier.name}, {work.network.layer}",
-            "device": f"{_devices.name(work.network.device)}, {options.workers} workers", "out": options.out,
-        }), file=sys.stderr, flush=True,
-    )  # fmt: skip
+    print(_about(work, options), file=sys.stderr, flush=True)
     found = measure(
         work.network, work.corrupted, [numbers[place] for place in missing], work.methods, options.samples,
         batch=options.batch, workers=options.workers,
@@ -198,6 +190,17 @@ def _distances(work: _Work, options: argparse.Namespace) -> tuple[NDArray[np.flo
     finally:
         _save(file, work.settings, distances)
     return distances, len(missing)
+
+
+def _about(work: _Work, options: argparse.Namespace) -> str:
+    """What is measured, for its user; on stderr, as the table on stdout is a document."""
+    return facts({
+        "data": options.photos or " ".join(options.cifar), "images": f"{len(work.numbers):,}, "
+        f"{plural(options.samples, 'sample')} of each by {', '.join(work.methods)}",
+        "corrupted": work.settings["corrupted"],
+        "network": f"{work.network.classifier.name}, {work.network.layer}",
+        "device": f"{_devices.name(work.network.device)}, {plural(options.workers, 'worker')}", "out": options.out,
+    })  # fmt: skip
 
 
 def _cost(work: _Work, options: argparse.Namespace, images: int, seconds: float) -> dict[str, Any]:
