@@ -184,7 +184,7 @@ def _draw(results: Mapping[str, Any], path: Path) -> None:
         panels = figure.subplots(1, len(methods), squeeze=False, sharex=True, sharey=True)[0]
         for axes, (name, content) in zip(panels, methods.items(), strict=True):
             for number, (clean, points) in enumerate(zip(content["clean"], content["samples"], strict=True)):
-                color = _plots.COLORS[number % len(_plots.COLORS)]
+                color = _plots.series_style(number)["color"]
                 axes.scatter(*np.transpose(points), s=9, alpha=0.6, color=color)
                 axes.scatter(*clean, s=130, marker="*", color=color, edgecolor="black", zorder=3)
             axes.set_title(f"{EMBEDDING[name]}\ntotal variance {content['total_variance']:.3g}")
@@ -193,7 +193,7 @@ def _draw(results: Mapping[str, Any], path: Path) -> None:
             axes.set_aspect("equal", adjustable="box")
         for number, image in enumerate(results["images"]):
             label = image["class"] or Path(image["image"]).stem
-            panels[0].scatter([], [], color=_plots.COLORS[number % len(_plots.COLORS)], label=label)
+            panels[0].scatter([], [], color=_plots.series_style(number)["color"], label=label)
         panels[0].scatter([], [], marker="*", s=130, color="white", edgecolor="black", label="clean image")
         _plots.legend(figure, panels[0], 4)
         figure.suptitle(f"{network['name']}, {network['layer']}, {network['width']} wide")

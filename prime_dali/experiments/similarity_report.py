@@ -132,8 +132,8 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     with _plots.plot(path, 4.4 + 0.34 * len(corruptions)) as figure:
         above, below = figure.subplots(2, 1, height_ratios=(3, 0.34 * len(corruptions)))
         for number, (method, content) in enumerate(measured.items()):
-            style = {"color": _plots.COLORS[number], "marker": _plots.MARKERS[number], "label": _TITLES[method]}
-            above.plot(PERCENTILES, [content[f"p{q}"] for q in PERCENTILES], **style)
+            values = [content[f"p{q}"] for q in PERCENTILES]
+            above.plot(PERCENTILES, values, label=_TITLES[method], **_plots.series_style(number))
         above.set(xlabel="percentile over images and corruptions, %", ylabel="minimum cosine distance")
         above.set_xticks(PERCENTILES)
         series = [
