@@ -144,7 +144,7 @@ class Features:
 
 
 def load(options: argparse.Namespace, side: int) -> Features:
-    """The network of the options of :func:`add_options`, for images of this side (pixels).
+    """The network that the options of :mod:`.arguments` name, for images of this side (pixels).
 
     Raises:
         ValueError, FileNotFoundError, ImportError: As for :func:`prime_dali.models.networks.load` and

@@ -33,7 +33,7 @@ _BATCH = 500  # CIFAR images at a time
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of :func:`run`, which checks them."""
+    """Settings of :func:`.augment.run`, which checks them."""
 
     source: Path
     """A folder of images, at any depth; or CIFAR as for :func:`.data.cifar.read_cifar`."""
