@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _plots
 from ..evaluation.names import GROUPS
-from . import grid_file, grids
+from . import grid_file, grid_plots, grids
 from .grid_file import PRIME_ALONE, Reported, Run, of_method
 from .grid_tables import COLUMNS, Row
 
@@ -56,31 +56,23 @@ def build(base: Mapping[str, Any], content: Mapping[str, Any]) -> Sequence[Run]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Plot what was measured: clean accuracy, corruption accuracy, and that of each group of corruptions, by run."""
-    own = [row for row in rows if row.measured and row.scores]
-    names = [_title(row) for row in own]
-
-    def series(column: str, label: str) -> _plots.Series:
-        return _plots.Series(
-            label,
-            {_title(row): row.scores[column] for row in own if column in row.scores},
-            {_title(row): row.spread[column] for row in own if column in row.spread},
-        )
-
+    known = [(_title(row), row) for row in rows if row.measured and row.scores]
+    names = [name for name, _ in known]
     with _plots.plot(path, 1.8 + 0.34 * len(names)) as figure:
         panels = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 1.5))
         for axes, column, title in zip(panels, COLUMNS, ("clean", "corruptions"), strict=False):
-            _plots.dots(axes, names, [series(column, title)], ".1f")
+            _plots.dots(axes, names, [grid_plots.measured(title, column, known)], ".1f")
             axes.set(title=title, xlabel="accuracy, %")
-        _plots.dots(panels[2], names, [series(group, group) for group in GROUPS])
+        _plots.dots(panels[2], names, [grid_plots.measured(group, group, known) for group in GROUPS])
         panels[2].set(title="by group of corruptions", xlabel="accuracy, %")
-        figure.suptitle(f"{own[0].dataset}, measured")
+        figure.suptitle(f"{known[0][1].dataset}, measured")
         _plots.legend(figure, panels[2], len(GROUPS))
 
 
 def _title(row: Row) -> str:
     name = {"none": "no primitive", "jsd": "all, JSD loss", "mixing=none": "all, no mixing"}.get(row.run, row.run)
     words = name.replace("+", " + ").replace("=", " ") if "," not in name else name
-    return words if row.state in ("", "finished") else f"{words} ({row.state})"
+    return grid_plots.with_state(words, row.state)
 
 
 ANALYSIS = grids.Analysis(

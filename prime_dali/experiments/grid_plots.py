@@ -28,13 +28,12 @@ def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = Non
     state = {row.run: row.state for row in rows if row.measured}
 
     def title(run: str) -> str:
-        name = titles.get(run, run)
-        return name if state.get(run, "finished") == "finished" else f"{name} ({state[run]})"
+        return with_state(titles.get(run, run), state.get(run, ""))
 
     def series(column: str) -> list[_plots.Series]:
         known = [(title(row.run), row) for row in rows if column in row.scores]
         theirs = {name: row.scores[column] for name, row in known if not row.measured}
-        own = _measured("measured (bars: standard deviation over seeds)", column, known)
+        own = measured("measured (bars: standard deviation over seeds)", column, known)
         return [own, _plots.Series(f"reported, {reported.SOURCE}", theirs, reported=True)] if theirs else [own]
 
     _draw(rows, path, list(dict.fromkeys(title(row.run) for row in rows)), series)
@@ -43,21 +42,26 @@ def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = Non
 def draw_methods(rows: Sequence[Row], path: Path) -> None:
     """Plot accuracies of runs that are called ``NAME-METHOD``: a row per name, and in it a series per method, with
     error bars over the finished seeds."""
-    measured = [(*row.run.rpartition("-")[::2], row) for row in rows if row.measured]
+    known = [(*row.run.rpartition("-")[::2], row) for row in rows if row.measured]
 
     def series(column: str) -> list[_plots.Series]:
         return [
-            _measured(f"{method} (bars: standard deviation over seeds)", column,
-                      [(name, row) for name, its, row in measured if its == method and column in row.scores])
-            for method in dict.fromkeys(method for _, method, _ in measured)
+            measured(f"{method} (bars: standard deviation over seeds)", column,
+                     [(name, row) for name, its, row in known if its == method])
+            for method in dict.fromkeys(method for _, method, _ in known)
         ]  # fmt: skip
 
-    _draw(rows, path, list(dict.fromkeys(name for name, _, _ in measured)), series, each=0.6)
+    _draw(rows, path, list(dict.fromkeys(name for name, _, _ in known)), series, each=0.6)
 
 
-def _measured(label: str, column: str, known: Sequence[tuple[str, Row]]) -> _plots.Series:
-    """The scores of those rows that were measured, by the name beside the row."""
-    own = [(name, row) for name, row in known if row.measured]
+def with_state(name: str, state: str) -> str:
+    """What a run is called in a plot: by its name, and by its state unless that is ``"finished"`` or empty."""
+    return name if state in ("", "finished") else f"{name} ({state})"
+
+
+def measured(label: str, column: str, known: Sequence[tuple[str, Row]]) -> _plots.Series:
+    """The scores in a column of those rows that were measured and have one, by the name beside the row."""
+    own = [(name, row) for name, row in known if row.measured and column in row.scores]
     spread = {name: row.spread[column] for name, row in own if column in row.spread}
     return _plots.Series(label, {name: row.scores[column] for name, row in own}, spread)
 
@@ -70,16 +74,16 @@ def _draw(
     each: float = 0.38,
 ) -> None:
     """A panel for each column of accuracies that the rows have, with the series of it; ``each`` inches a name."""
-    panels = {"clean": "clean", "corrupted": "corruptions", BAR: "C-bar"}
-    panels = {column: what for column, what in panels.items() if any(column in row.scores for row in rows)}
+    titles = {"clean": "clean", "corrupted": "corruptions", BAR: "C-bar"}
+    titles = {column: title for column, title in titles.items() if any(column in row.scores for row in rows)}
     with _plots.plot(path, 1.6 + each * len(names)) as figure:
-        axes_of = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axes, (column, what) in zip(axes_of, panels.items(), strict=True):
+        every = figure.subplots(1, len(titles), sharey=True, squeeze=False)[0]
+        for axes, (column, title) in zip(every, titles.items(), strict=True):
             _plots.dots(axes, names, series(column), ".2f")
-            axes.set(title=what, xlabel="accuracy, %")
+            axes.set(title=title, xlabel="accuracy, %")
         figure.suptitle(rows[0].dataset)
         # Not all scores have been reported, so not every panel has a series of them.
-        _plots.legend(figure, max(axes_of, key=lambda axes: len(axes.get_legend_handles_labels()[0])))
+        _plots.legend(figure, max(every, key=lambda axes: len(axes.get_legend_handles_labels()[0])))
 
 
 def panels(figure: Figure) -> list[tuple[Axes, str]]:
