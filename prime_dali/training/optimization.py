@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from .muon import Muon
 _AVERAGES = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}
 """By optimizer: what it keeps of each parameter, in its shape."""
 _FALL = 25 * 1e4
-"""How many times the last learning rate of torch's ``OneCycleLR`` is the peak, with its default divisors."""
+"""The peak learning rate of torch's ``OneCycleLR`` over its last one, with its default divisors."""
 
 
 def optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -151,19 +150,6 @@ class Fall(LRScheduler):
         return [peak * (part + (1 - part) / _FALL) for peak in self.base_lrs]
 
 
-def parts(
-    images: torch.Tensor, labels: torch.Tensor, views: int, count: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """A batch in equal parts, for gradient accumulation: images ``[views * n, 3, H, W]`` and their labels."""
-    if count == 1:
-        yield images, labels
-        return
-    pieces = [view.chunk(count) for view in images.chunk(views)]
-    for part, classes in enumerate(labels.chunk(count)):
-        own = [piece[part] for piece in pieces]
-        yield own[0] if views == 1 else torch.cat(own), classes
-
-
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], config: TrainConfig) -> None:
     """Resume from a state of the same optimizer; raises an error of torch, or a ValueError, for another one."""
     check_alike(state, optimizer.state_dict())
@@ -175,7 +161,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], c
 
 
 def restore_schedule(schedule: LRScheduler, state: dict[str, Any], step: int, total: int) -> None:
-    """Resume from a state of the same schedule after ``step`` of ``total`` steps; raises as the other function."""
+    """Resume from a state of the same schedule after ``step`` of ``total`` steps; errors as
+    :func:`restore_optimizer`."""
     check_alike(state, schedule.state_dict())
     schedule.load_state_dict(state)
     at = min(step, total - 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -90,7 +90,7 @@ class TrainingStep:
     def gradients(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the loss, and writes its gradients to the parameters: in equal parts, whose gradients are added."""
         parts, losses = self._config.accumulate, []
-        for pixels, classes in optimization.parts(images, labels, self._config.views, parts):
+        for pixels, classes in _parts(images, labels, self._config.views, parts):
             with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16):
                 logits = self._model(pixels)
             loss = self._loss(logits, classes)
@@ -108,6 +108,27 @@ class TrainingStep:
             if self._update is not None:
                 self._update.forget()
         return self._replayed(images, labels)
+
+
+def _parts(
+    images: torch.Tensor, labels: torch.Tensor, views: int, count: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """A batch in ``count`` equal parts, for gradient accumulation.
+
+    Args:
+        images: ``[views * N, 3, H, W]``, one view after another.
+        labels: int64 ``[N]``, or soft ones ``[N, classes]``.
+
+    Yields:
+        Images ``[views * N / count, 3, H, W]``, one view after another, and their labels.
+    """
+    if count == 1:
+        yield images, labels
+        return
+    pieces = [view.chunk(count) for view in images.chunk(views)]
+    for part, classes in enumerate(labels.chunk(count)):
+        own = [piece[part] for piece in pieces]
+        yield own[0] if views == 1 else torch.cat(own), classes
 
 
 def _loss(config: TrainConfig) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
