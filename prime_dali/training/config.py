@@ -162,6 +162,7 @@ class TrainConfig:
                 raise ValueError(f"{name}: expected more than 0 and at most 1, got {getattr(self, name)}")
         self._check_unused()
         self._check_schedule()
+        self._check_augmentation()
         self._check_images()
         for epoch in (0, self.epochs - 1):
             self.prime(epoch)
@@ -209,7 +210,7 @@ class TrainConfig:
                 f"got {self.accumulate}"
             )
 
-    def _check_images(self) -> None:
+    def _check_augmentation(self) -> None:
         if self.jsd and self.method == "standard":
             raise ValueError("jsd: expected method augmix or prime, whose views it compares, got standard")
         if self.alpha_start != 1 and self.epochs == 1:
@@ -217,6 +218,11 @@ class TrainConfig:
         if self.alpha <= MAX_AMPLITUDE < self.alpha_at(0):
             limit = f"{MAX_AMPLITUDE / self.alpha:g} with alpha {self.alpha:g}"
             raise ValueError(f"alpha_start: expected at most {limit}, got {self.alpha_start:g}")
+        if self.mix_order == "before" and (self.method == "standard" or not self.mixes):
+            got = "method standard" if self.mixes else "neither mixup nor cutmix"
+            raise ValueError(f"mix_order: expected mixup or cutmix, and method prime or augmix, with before, got {got}")
+
+    def _check_images(self) -> None:
         if self.resize and self.resize < self.size:
             raise ValueError(f"resize: expected at least size, {self.size}, got {self.resize}")
         if self.deepaugment and (len(self.deepaugment) != 2 or self.is_cifar):
@@ -235,9 +241,6 @@ class TrainConfig:
             raise ValueError(
                 f"sizes: expected at most {most} (one per epoch, and {MOST_SIZES} in all), got {len(self.sizes)}"
             )
-        if self.mix_order == "before" and (self.method == "standard" or not self.mixes):
-            got = "method standard" if self.mixes else "neither mixup nor cutmix"
-            raise ValueError(f"mix_order: expected mixup or cutmix, and method prime or augmix, with before, got {got}")
 
     @property
     def dataset(self) -> str:
