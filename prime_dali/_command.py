@@ -27,7 +27,7 @@ _REASONS = {
     errno.ENOSPC: "no space is left on the disk", errno.EACCES: "permission denied; choose another place or user",
 }  # fmt: skip
 _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError)
-_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}  # what messages call them
 _NEGATIVE = re.compile(r"-\.?\d")
 _PACKAGE = str(Path(__file__).parent)
 
@@ -151,7 +151,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, _arguments.expected_one_of(str(value), known))
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
-        wanted = _NUMBERS.get(action.type)
+        wanted = NUMBERS.get(action.type)
         try:
             if action.type is Path and not text:
                 raise ValueError

@@ -60,13 +60,12 @@ def parser(name: str) -> _command.Parser:
     if name == "build-dali-plugin":
         out.add_argument("--force", action="store_true", help="compile again what has been compiled")
     if name == "demo":
-        demo = out
-        demo.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
-        demo.add_argument("--photos", type=Path, help="a folder; default: those of scikit-image and -learn")
-        demo.add_argument("--batch", type=_command.whole(1, 65536), default=32, help="images per batch")
-        demo.add_argument("--batches", type=_command.whole(1, 10**9), default=20, help="batches to time")
-        demo.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the pipeline runs")
-        _options.add_images(demo)
+        out.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for gallery.png and batch.png")
+        out.add_argument("--photos", type=Path, help="a folder; default: those of scikit-image and -learn")
+        out.add_argument("--batch", type=_command.whole(1, 65536), default=32, help="images per batch")
+        out.add_argument("--batches", type=_command.whole(1, 10**9), default=20, help="batches to time")
+        out.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the pipeline runs")
+        _options.add_images(out)
     return out
 
 

@@ -14,7 +14,7 @@ from torchvision.transforms.v2.functional import resize
 from .. import _extras
 from ..data import sampling
 from ..data.cifar import SIDE, NotCifarError, read_cifar
-from ..data.records import Records, joined
+from ..data.records import Records, joined, numbered
 from .augmentation import Plain, augmentation, compiled, follow_alpha, mirrored
 from .config import TrainConfig
 from .datasets import ANY_CLASSES, check_exists, count_classes, matched, opened
@@ -162,7 +162,7 @@ class FolderData:
         train = opened(config, config.data, None if config.val else "train")
         extra = [opened(config, folder, None, "deepaugment") for folder in config.deepaugment]
         val = opened(config, config.val or config.data, None if config.val else "val", "val" if config.val else "data")
-        self.classes = train.classes or tuple(str(label) for label in range(count_classes(train)))
+        self.classes = train.classes or numbered(count_classes(train))
         extra = [matched(name, part, train) for name, part in zip(("EDSR", "CAE"), extra, strict=False)]
         self.augment: Any = None if config.augments_files else augmentation(config, out_dtype).to(ranks.device)
         self._mixing = Mixing(config, len(self.classes), ranks.rank)

@@ -139,9 +139,6 @@ def checked(content: Mapping[Any, Any], where: str = "") -> dict[str, Any]:
     return out
 
 
-_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
-
-
 def _converted(name: str, value: Any, kind: Any, place: str) -> Any:
     """A value from YAML, converted to the type of its setting."""
     if typing.get_origin(kind) is tuple:
@@ -161,7 +158,7 @@ def _converted(name: str, value: Any, kind: Any, place: str) -> Any:
             raise ValueError
         return kind(value)  # YAML reads 1e-3 as text
     except (ValueError, OverflowError):
-        raise ValueError(f"{name}: expected {_NUMBERS[kind]}{place}, got {value!r}") from None
+        raise ValueError(f"{name}: expected {_command.NUMBERS[kind]}{place}, got {value!r}") from None
 
 
 def _contents(path: Path, above: tuple[Path, ...]) -> list[tuple[str, dict[str, Any]]]:
