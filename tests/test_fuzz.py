@@ -201,7 +201,6 @@ PLAN = {
     "max_cut": not_in(0, 4094), "max_band": not_in(0, 1024), "views": not_in(1, 16), "waves": st.sampled_from((1, None, "yes")),
 }  # fmt: skip
 PIXELS = np.zeros((BATCH, 3, *SIZE), np.float32)
-TENSORS = {"array": "images"}  # what is called otherwise for torch
 
 
 def as_torch(value: Any) -> Any:

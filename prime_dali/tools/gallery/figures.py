@@ -18,6 +18,7 @@ from .sheet import Sheet
 
 MAX_ROWS = 64
 _PAIRS = 3  # before and after, in a row
+_COLUMNS = 8  # of a contact sheet
 
 Progress = Callable[[list[Photo]], Iterable[Photo]]
 
@@ -140,9 +141,9 @@ def save_gallery(
     sheet.save(path)
 
 
-def save_batch(images: NDArray[np.uint8], path: Path, *, columns: int = 8) -> None:
+def save_batch(images: NDArray[np.uint8], path: Path) -> None:
     """Write a batch of uint8 images ``[N, H, W, 3]`` as a contact sheet."""
     sheet = Sheet(images.shape[1:3])
-    for start in range(0, len(images), columns):
-        sheet.row("", [Cell("", image) for image in images[start : start + columns]])
+    for start in range(0, len(images), _COLUMNS):
+        sheet.row("", [Cell("", image) for image in images[start : start + _COLUMNS]])
     sheet.save(path)
