@@ -19,7 +19,7 @@ import torch
 from conftest import CUDA, make_images
 
 import prime_dali
-from prime_dali import cli
+from prime_dali import _arrays, cli
 from prime_dali.data.formats import open_records
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
@@ -69,7 +69,8 @@ def test_throughput(device: str, run: Callable[..., str], tmp_path: Path) -> Non
     text = run("throughput", *tiny, *graph, "--kernels", "--json", written, "--plot", plots)
     everything = json.loads(written.read_text())
     rows = {row["name"]: row for row in everything["results"]}
-    assert list(rows) == (["prime", "prime-graph", "copy"] if device == "cuda" else ["prime"])
+    on_cpu = ["prime", *(["prime-baseline"] if _arrays.instructions() != "baseline" else [])]
+    assert list(rows) == (["prime", "prime-graph", "copy"] if device == "cuda" else on_cpu)
     for row in rows.values():
         assert (row["size"], row["batch"], row["error"]) == (32, 2, "")
         assert len(row["rates"]) == 2
