@@ -32,7 +32,9 @@ from unittest.mock import patch
 
 import torch
 from common import (
+    MEAN,
     SEED,
+    STD,
     add_crops,
     add_shared,
     circumstances,
@@ -57,7 +59,6 @@ try:
     from nvidia.dali import fn, pipeline_def, types
 
     from prime_dali.dali import Execution, Loader, Output, RandomCrop, train_pipeline
-    from prime_dali.data.statistics import IMAGENET_STATISTICS
 except ImportError as error:
     sys.exit(f"the pipelines need NVIDIA DALI: {error}")
 
@@ -188,7 +189,7 @@ def own_batches(kind: str, place: Path, options: argparse.Namespace) -> Iterator
             encoded, labels = fn.readers.webdataset(paths=[str(place / "0.tar")], ext=["jpg", "cls"], **shuffle)
         images = fn.decoders.image_random_crop(encoded, device="mixed" if cuda else "cpu", random_area=[0.08, 1.0])
         images = fn.resize(images, size=[options.size, options.size])
-        mean, std = ([255 * value for value in values] for values in IMAGENET_STATISTICS)
+        mean, std = ([255 * value for value in values] for values in (MEAN, STD))
         flip = fn.random.coin_flip()
         return fn.crop_mirror_normalize(images, mean=mean, std=std, mirror=flip, dtype=dtype(cuda)), labels
 

@@ -8,25 +8,18 @@ from result_files import RESULTS, File, count, table
 
 from prime_dali.experiments import grid_finished
 from prime_dali.experiments.grid_tables import BAR, scores
+from prime_dali.experiments.methods import METHODS, folder
 
 
 def methods_table(dataset: str) -> str:
     """The methods on a data set: means and standard deviations over seeds."""
     content = File(f"{dataset.lower().replace('-', '')}/methods.json").content
-    names = {
-        "standard": "standard",
-        "augmix+jsd": "AugMix + JSD",
-        "prime": "PRIME",
-        "prime-official-mixing": "PRIME, official mixing",
-        "prime+jsd": "PRIME + JSD",
-        "prime+jsd-official-mixing": "PRIME + JSD, official mixing",
-    }
     rows = []
-    for run, name in names.items():
-        here = [row for row in content["rows"] if row["run"] == run]
+    for name in METHODS:
+        here = [row for row in content["rows"] if row["run"] == folder(name)]
         (own,) = [row for row in here if row["measured"]]
         cells = []
-        for score in ("clean", "corrupted", "C-bar"):
+        for score in ("clean", "corrupted", BAR):
             spread = own["spread"].get(score)
             cells.append(f"{own['scores'][score]:.2f}" + ("" if spread is None else f" ± {spread:.2f}"))
         (reported,) = [row["scores"] for row in here if not row["measured"]] or [{}]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import significant
+from result_files import RESULTS
 
 from prime_dali import _plots
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RESULTS = Path(__file__).parent / "results"
 RESULT_KEYS = {"name", "size", "batch", "median"}
 KERNEL_KEYS = {"name", "size", "batch", "calls", "us_per_image"}
 LABEL_LENGTH = 40  # characters of a kernel's name, which can be hundreds
