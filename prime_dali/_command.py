@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from . import _arguments, _extras
+from . import _arguments, _devices, _extras
 
 BAD_INPUT, USAGE, STOPPED, INTERRUPTED = 1, 2, 75, 130
 """Exit statuses besides 0. ``STOPPED``: by a signal, after saving (EX_TEMPFAIL: the same command resumes).
@@ -304,4 +304,4 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 def workers(text: str) -> int:
     """A type for argparse: the number of processes or threads; 0 means one per core that this process may use."""
-    return whole(0, 4096)(text) or len(os.sched_getaffinity(0))
+    return whole(0, 4096)(text) or _devices.cores()

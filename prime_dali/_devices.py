@@ -29,6 +29,11 @@ class Finding:
     advice: str = ""
 
 
+def cores() -> int:
+    """The number of logical CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def torch_device(wish: str, process: int | None = None) -> torch.device:
     """The device of ``"cpu"``, ``"cuda"``, or ``"auto"``: a GPU if there is one.
 
@@ -186,7 +191,7 @@ def _cpu() -> Finding:
         from . import _arrays
     except ImportError as error:
         return Finding("CPU back end", False, str(error), "build the package again: pip install .")
-    threads = len(os.sched_getaffinity(0))
+    threads = cores()
     detail = f"compiler {_arrays.compiler}, {plural(threads, 'thread')} available"
     if missing := _arrays.missing_instructions():
         return Finding(

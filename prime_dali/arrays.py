@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from . import _arguments, _arrays, _extras, _memory, _native
+from . import _arguments, _arrays, _devices, _extras, _memory, _native
 from .config import PrimeConfig
 from .plan import Plan, row_words
 
@@ -137,7 +136,7 @@ def apply(
     images, made = _images(array, layout), _images(out, out_layout)
     call = _arrays.Apply(images, rows, plan.shape, made, flip, means, scales)
     if xp is np:
-        call.cpu(len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("threads", threads, 1, 4096))
+        call.cpu(_devices.cores() if threads is None else _arguments.integer("threads", threads, 1, 4096))
         return out
     _require_cuda_build()
     with array.device:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from .. import _arguments
+from .. import _arguments, _devices
 from ..config import PrimeConfig, as_config, takes_config
 from ..data.statistics import IMAGENET_STATISTICS
 from .operator import MODES, dtype_of, types
@@ -196,7 +196,7 @@ class Execution:
         beside = os.environ.get("LOCAL_WORLD_SIZE", "1")  # torchrun gives all of them the same cores
         if not beside.isdecimal() or not int(beside):
             raise ValueError(f"LOCAL_WORLD_SIZE: expected a number of processes, as torchrun sets it, got {beside!r}")
-        return max(len(os.sched_getaffinity(0)) // int(beside), 1)
+        return max(_devices.cores() // int(beside), 1)
 
     def gpu(self) -> int:
         """Number of the GPU, if there is one."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _progress
+from .._devices import cores
 from .._files import create, held, naming, sync, sync_file_system
 from .._progress import plural
 from .._states import Kind
@@ -225,7 +226,7 @@ def stopping(error: str, rest: Sequence[Item], check: Callable[[Item], object], 
             return str(found)
         return ""
 
-    threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    threads = ThreadPoolExecutor(cores())
     try:
         found = unusable([error, *filter(None, threads.map(message, rest))])
     finally:
@@ -311,7 +312,7 @@ def source_of_contents(path: Path, records: Records, names: Sequence[Path]) -> d
         except PhotoError:
             return "unreadable"
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(cores()) as threads:
         digests = threads.map(content, range(len(names)))
         listing = "\n".join(f"{name} {digest}" for name, digest in zip(names, digests, strict=True))
     digest = hashlib.sha256(os.fsencode(listing)).hexdigest()

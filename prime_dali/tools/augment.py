@@ -148,7 +148,7 @@ def _checked(settings: Settings) -> Settings:
         raise ValueError(f"destination: expected a folder to fill, got {destination}, which is named like one file")
     device, workers = _devices.kernel_device(settings.device), settings.workers
     if workers is None:
-        cores = len(os.sched_getaffinity(0))
+        cores = _devices.cores()
         workers = min(cores, 16) if device == "cuda" and settings.cifar is None else cores
     return dataclasses.replace(
         settings, source=source, destination=destination, quality=quality, device=device, workers=workers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _arguments, _batches, _workers
+from .. import __version__, _arguments, _batches, _devices, _workers
 from .._progress import plural
 from .._states import TEXT
 from ..config import PrimeConfig
@@ -86,7 +85,7 @@ def pictures(settings: Settings) -> None:
         tasks = [task for task in wanted if task[2]]
         there = len(own) * settings.copies - sum(len(copies) for _, _, copies in tasks)
         workers = max(1, min(settings.workers or 1, len(tasks)))
-        threads = max(1, len(os.sched_getaffinity(0)) // workers)
+        threads = max(1, _devices.cores() // workers)
         with (
             _workers.pool(destinations.unfinished(folder, shard), workers, len(tasks), (settings, threads)) as pool,
             destinations.Bar(len(own) * settings.copies, "augment", there, **_facts(settings, len(all_photos))) as bar,

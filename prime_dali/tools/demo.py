@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,12 +76,7 @@ def build_pipeline(photos: list[Path], settings: Settings, device: str) -> Any:
     def source(sample: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         return encoded[sample.idx_in_epoch % len(encoded)], np.array(sample.idx_in_epoch, np.int64)
 
-    @pipeline_def(
-        batch_size=settings.batch,
-        num_threads=max(len(os.sched_getaffinity(0)), 1),
-        device_id=device_id,
-        seed=settings.seed,
-    )
+    @pipeline_def(batch_size=settings.batch, num_threads=_devices.cores(), device_id=device_id, seed=settings.seed)
     def pipeline() -> Any:
         files, index = fn.external_source(source, num_outputs=2, batch=False, dtype=[types.UINT8, types.INT64])
         images = fn.decoders.image(files, device="mixed" if device == "gpu" else "cpu", output_type=types.RGB)
