@@ -29,7 +29,11 @@ def csv(rows: Iterable[Sequence[object]]) -> str:
     return out.getvalue()
 
 
+def now() -> str:
+    """Date and time as a file of results has them: UTC, in ISO 8601, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
 def origin() -> str:
     """When and by which command a table was made, for a line below or above it."""
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return f"{now}: {shlex.join(['prime-dali', *sys.argv[1:]])}"
+    return f"{now()}: {shlex.join(['prime-dali', *sys.argv[1:]])}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ def collect(
                                                          "resize")}  # fmt: skip
     what |= {name: classifier.details[name] for name in ("epoch", "config") if name in classifier.details}
     return {
-        "format": FORMAT, "version": VERSION, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "format": FORMAT, "version": VERSION, "date": _tables.now(),
         "dataset": dataset, "classifier": what, "settings": dict(settings),
         "versions": versions(),
         "sets": {name: _set(sets[name], counts[name], rules.get(name)) for name in counts},
@@ -113,7 +112,7 @@ def _set(what: Any, counts: Any, rule: Rule | None) -> dict[str, Any]:
 def _images(what: image_sets.ImageSet, count: scores.Count) -> dict[str, Any]:
     """The entry of a set of images; without calibration if that was not measured."""
     found = count.calibration
-    calibration = {} if found is None else {"calibration": {"ece": found.ece, "rms": found.rms}}
+    calibration = {} if found is None else {"calibration": asdict(found)}
     classes = {"masked_to_classes": len(np.unique(what.labels))} if what.masked else {}
     counted = {"images": count.images, "correct": count.correct, "accuracy": count.accuracy}
     return {**counted, **calibration, "missing": list(what.lacking), **classes}
@@ -238,10 +237,10 @@ def _csv_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
         errors = content.get("calibration", {})
         if "scores" not in content:
             numbers = [content["images"], content["correct"], content["accuracy"]]
-            yield [name, False, "", "", *numbers, errors.get("ece"), errors.get("rms"), "", ""]
+            yield [name, False, "", "", *numbers, *map(errors.get, CALIBRATION_ERRORS), "", ""]
             continue
         for corruption, row in content["accuracy"].items():
             for severity, accuracy in row.items():
                 numbers = [content[what][corruption][severity] for what in ("images", "correct")]
-                calibrated = [errors[kind][corruption][severity] if errors else "" for kind in ("ece", "rms")]
+                calibrated = [errors[kind][corruption][severity] if errors else "" for kind in CALIBRATION_ERRORS]
                 yield [name, content["regenerated"], corruption, severity, *numbers, accuracy, *calibrated, "", ""]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import hashlib
-from datetime import datetime, timezone
 from typing import Any
 
 import torch
 from torch import nn
 
-from .. import _devices
+from .. import _devices, _tables
 from ..data.cifar import SIDE
 from ..evaluation import report
 from ..models import networks
@@ -165,5 +164,7 @@ def load(options: argparse.Namespace, side: int) -> Features:
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Date, hardware and versions, for a file of results."""
-    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"date": date, "device": str(device), "hardware": _devices.hardware(device), "versions": report.versions()}
+    return {
+        "date": _tables.now(), "device": str(device), "hardware": _devices.hardware(device),
+        "versions": report.versions(),
+    }  # fmt: skip
