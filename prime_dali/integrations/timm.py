@@ -250,15 +250,16 @@ def _arguments_of(script: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run a script of timm with PRIME in its training loader."""
-    options, unknown = parser().parse_known_args(words)
+    known = parser()
+    options, unknown = known.parse_known_args(words)
     if unknown:
-        parser().error(f"{unknown[0]}: no such option; those of the script come after it")
+        known.error(f"{unknown[0]}: no such option; those of the script come after it")
     if not options.script.is_file():
-        parser().error(f"script: expected a file, got {str(options.script)!r}")
+        known.error(f"script: expected a file, got {str(options.script)!r}")
     try:
         config = _options.distributions(options)
     except ValueError as error:
-        parser().error(parser().as_option(str(error)))
+        known.error(known.as_option(str(error)))
     with _augmenting(config, options.prime_seed) as made, _arguments_of(options.script, options.arguments):
         runpy.run_path(str(options.script), run_name="__main__")
     if not made:
