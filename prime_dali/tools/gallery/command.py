@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ... import _arguments, _options
@@ -59,21 +60,14 @@ def main(argv: list[str]) -> None:
     if out is not None and out not in options.photos:  # in a folder of photographs, of an earlier run
         found = [photo for photo in found if not (_same(photo, out) and sheet.is_sheet(photo))]
     found = found[: options.limit]
-    for name, path, suffixes in (("out", out, sheet.SUFFIXES), ("html", options.html, (".html", ".htm"))):
-        if path is None:
-            continue
-        if path.suffix.lower() not in suffixes or path.is_dir():
-            endings = " or ".join(suffixes[:2])
-            raise ValueError(f"{name}: expected the name of a file that ends in {endings}, got {path}")
-        if any(_same(path, photo) for photo in found):
-            raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
+    targets = {name: path for name, path in (("out", out), ("html", options.html)) if path is not None}
+    _check_targets(targets, found)
     photos = read_photos(found, options.size, options.on_error, print)
-    for path in filter(None, (out, options.html)):
+    for path in targets.values():
         make_folder(path.parent)  # fails now rather than at the end
     print(facts({
         "data": plural(len(photos), "photograph"), "images": f"{options.size} x {options.size}",
-        "method": captions.about(config, options.seed),
-        "out": ", ".join(map(str, filter(None, (out, options.html)))),
+        "method": captions.about(config, options.seed), "out": ", ".join(map(str, targets.values())),
     }), flush=True)  # fmt: skip
     top = os.path.commonpath([path.absolute().parent for path in photos])
     named = {shown(os.path.relpath(path.absolute(), top)): photo for path, photo in photos.items()}
@@ -89,6 +83,17 @@ def main(argv: list[str]) -> None:
             progress=lambda each: over(each, "page"),
         )  # fmt: skip
         print(f"wrote {options.html}")
+
+
+def _check_targets(targets: Mapping[str, Path], photos: Sequence[Path]) -> None:
+    """ValueError unless the files to write, by option, have suffixes of their kind and are none of the photographs."""
+    suffixes = {"out": sheet.SUFFIXES, "html": (".html", ".htm")}
+    for name, path in targets.items():
+        if path.suffix.lower() not in suffixes[name] or path.is_dir():
+            endings = " or ".join(suffixes[name][:2])
+            raise ValueError(f"{name}: expected the name of a file that ends in {endings}, got {path}")
+        if any(_same(path, photo) for photo in photos):
+            raise ValueError(f"{name}: expected a new file, got one of the photographs, {path}")
 
 
 def _same(one: Path, other: Path) -> bool:
