@@ -21,6 +21,7 @@ MAX_CHAINS = MAX_DEPTH = 255
 MAX_AMPLITUDE = 1e6  # csrc/core/plan.h says why
 
 _RENAMED = {"spatial_law": "spatial_distribution"}
+_OPTIONAL = ("spatial_cut", "color_cut", "color_band", "noise_std")  # numbers that may be None
 
 # What each mixing implies where a field is None: (include_identity, random_depth, spatial_distribution, blend).
 _VARIANTS: dict[str, tuple[bool, bool, str, str]] = {
@@ -180,18 +181,19 @@ class PrimeConfig:
         for name in ("include_identity", "random_depth"):
             if not isinstance(getattr(self, name), (bool, type(None))):
                 raise TypeError(f"{name}: expected True, False or None, got {getattr(self, name)!r}")
-        _arguments.odd("spectral_size", self.spectral_size, MAX_FILTER_SIZE)
+        size = _arguments.odd("spectral_size", self.spectral_size, MAX_FILTER_SIZE)
+        object.__setattr__(self, "spectral_size", size)
         for name, low, high in (
-            ("width", 1, MAX_CHAINS), ("depth", 1, MAX_DEPTH), ("spectral_size", 1, MAX_FILTER_SIZE),
-            ("spatial_cut_max", 3, MAX_SPATIAL_CUT), ("color_cut_max", 1, MAX_COLOR_CUT),
-            ("spatial_cut", 2, MAX_SPATIAL_CUT), ("color_cut", 1, MAX_COLOR_CUT), ("color_band", 1, MAX_COLOR_CUT),
+            ("width", 1, MAX_CHAINS), ("depth", 1, MAX_DEPTH), ("spatial_cut_max", 3, MAX_SPATIAL_CUT),
+            ("color_cut_max", 1, MAX_COLOR_CUT), ("spatial_cut", 2, MAX_SPATIAL_CUT), ("color_cut", 1, MAX_COLOR_CUT),
+            ("color_band", 1, MAX_COLOR_CUT),
         ):  # fmt: skip
             value = getattr(self, name)
-            if value is not None or name not in ("spatial_cut", "color_cut", "color_band"):
+            if value is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, _arguments.integer(name, value, low, high))
         for name in ("alpha", "spectral_std_max", "color_variance_max", "noise_std", "wave_strength"):
             value = getattr(self, name)
-            if value is not None or name != "noise_std":
+            if value is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, _arguments.amplitude(name, value, MAX_AMPLITUDE))
         if self.noise_std is None and "noise" in self.primitives:
             raise ValueError("noise_std: expected a number when 'noise' is among the primitives, got None")
