@@ -85,9 +85,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             bottom.set_xscale("symlog", linthresh=min((row.x for row in done if row.x), default=1.0))
         else:
             bottom.set_xscale("log")
-        values = [row.x for row in done if row.x is not None]
-        if len(values) <= 12:
-            bottom.set_xticks(values, [f"{value:g}" for value in values], minor=False)
+        places = [row.x for row in done if row.x is not None]
+        if len(places) <= 12:
+            bottom.set_xticks(places, [f"{place:g}" for place in places], minor=False)
             bottom.minorticks_off()
         bottom.set(xlabel="alpha, which scales every amplitude")
         if best is not None:

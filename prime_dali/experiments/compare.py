@@ -23,6 +23,8 @@ from .grid_tables import BAR, DATASETS, ECE, Row, cell, mean_and_spread, scores
 SEEDS = (1, 2)
 
 Settings = dict[str, Any]
+_BySeed = dict[int, dict[str, float]]
+"""Scores of the runs of a row."""
 
 
 @dataclass(frozen=True)
@@ -200,10 +202,6 @@ def _difference(own: _BySeed, against: _BySeed, columns: Sequence[str]) -> list[
     mean, spread = mean_and_spread([{name: ours[name] - theirs[name] for name in known} for ours, theirs in pairs])
     signed = {name: f"{'+' if mean[name] > 0 else ''}{cell(mean[name], 2, spread.get(name))}" for name in known}
     return [*(signed.get(name, "-") for name in columns), str(len(pairs))]
-
-
-_BySeed = dict[int, dict[str, float]]
-"""Scores of the runs of a row."""
 
 
 def _by_seed(row: Row) -> _BySeed:
