@@ -1,4 +1,4 @@
-"""Commands of this package in processes of their own, which hear what this process hears, and end with it."""
+"""Commands of this package in processes of their own, which get the signals of this process, and end with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from .. import _command
-from ..training.stopping import Heard
+from ..training.stopping import SignalHandler
 
 
 def say(line: str, to: TextIO | None = None) -> None:
@@ -19,7 +19,7 @@ def say(line: str, to: TextIO | None = None) -> None:
     print(f"{line}\n", end="", file=to, flush=True)
 
 
-class Children(Heard):
+class Children(SignalHandler):
     """Runs commands of this package, from any thread, and passes on the signals that ask to save and stop."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Children(Heard):
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._stopping, self._status = False, _command.STOPPED
 
-    def hear(self, number: int, frame: Any) -> None:
+    def handle(self, number: int, frame: Any) -> None:
         if number == signal.SIGINT and self._status == _command.INTERRUPTED:  # once more: at once
             for process in list(self._processes):
                 process.kill()

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any, TypeVar
 
-Self = TypeVar("Self", bound="Heard")
+Self = TypeVar("Self", bound="SignalHandler")
 ASKING = 2.0  # seconds between the steps after which the processes of a run ask each other whether to stop
 
 
@@ -19,29 +19,29 @@ def steps_between(steps: int, seconds: float) -> int:
     return max(1, int(steps * ASKING / max(seconds, ASKING / 2)))
 
 
-class Heard:
-    """Within the block, :meth:`hear` is called at SIGTERM, SIGUSR1 and Ctrl-C."""
+class SignalHandler:
+    """Within the block, :meth:`handle` is called at SIGTERM, SIGUSR1 and Ctrl-C."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
 
     def __enter__(self: Self) -> Self:
-        heard = [signal.SIGTERM, signal.SIGUSR1]
+        handled = [signal.SIGTERM, signal.SIGUSR1]
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
-            heard.append(signal.SIGINT)
-        self._before = {number: signal.signal(number, self.hear) for number in heard}
+            handled.append(signal.SIGINT)
+        self._before = {number: signal.signal(number, self.handle) for number in handled}
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def hear(self, number: int, frame: Any) -> None:
+    def handle(self, number: int, frame: Any) -> None:
         """The handler, as :func:`signal.signal` calls it."""
         raise NotImplementedError
 
 
-class Stopping(Heard):
+class Stopping(SignalHandler):
     """Within the block, SIGTERM, SIGUSR1 and Ctrl-C are caught and recorded; a second Ctrl-C raises KeyboardInterrupt.
 
     Args:
@@ -56,7 +56,7 @@ class Stopping(Heard):
         self.interrupted = False
         """Whether it was Ctrl-C."""
 
-    def hear(self, number: int, frame: Any) -> None:
+    def handle(self, number: int, frame: Any) -> None:
         self.asked = True
         if number == signal.SIGINT:
             self.interrupted = True
