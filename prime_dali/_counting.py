@@ -32,11 +32,12 @@ def forks() -> int:
     return _forks
 
 
-def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torch.Tensor:
-    """The next numbers, int64 ``[N]`` on the device of ``images``, divided among the ranks of ``torch.distributed``.
+def next_indices(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torch.Tensor:
+    """Indices of the next images, int64 ``[N]`` on the device of ``images``, divided among the ranks of
+    ``torch.distributed``.
 
     Args:
-        counter: int64 ``[]``; N is added in one atomic step, so threads and streams that share it get each number once.
+        counter: int64 ``[]``; N is added in one atomic step, so threads and streams that share it get each index once.
         images: ``[N, C, H, W]``, or clips ``[N, T, C, H, W]``.
         made_after: :func:`forks` when the counter was created.
 
@@ -51,9 +52,13 @@ def next_numbers(counter: torch.Tensor, images: torch.Tensor, made_after: int) -
     return torch.ops.prime_dali.count(counter, images, made_after)
 
 
-def numbers(first: torch.Tensor | int, count: int, rank: int, ranks: int, device: torch.device) -> torch.Tensor:
-    """The numbers of ``count`` images of a rank from its own ``first`` on, int64 ``[N]``: the ranks take turns. A first
-    one that is a tensor is int64 ``[]`` on ``device``."""
+def rank_indices(first: torch.Tensor | int, count: int, rank: int, ranks: int, device: torch.device) -> torch.Tensor:
+    """Indices over all ranks, which take turns, of ``count`` images of a rank, int64 ``[count]`` on ``device``.
+
+    Args:
+        first: How many images the rank had before; a tensor is int64 ``[]`` on ``device``.
+        count, rank, ranks, device: Of the images, this rank, how many ranks there are, and where the result is.
+    """
     return ranks * first + torch.arange(rank, rank + ranks * count, ranks, device=device)
 
 
@@ -121,7 +126,7 @@ def _count(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torc
         )
     refuse_capture(counter, images.device)
     first = on_device(torch.ops.prime_dali.reserve(counter, images.shape[0]), images.device)
-    return numbers(first, images.shape[0], rank, ranks, images.device)
+    return rank_indices(first, images.shape[0], rank, ranks, images.device)
 
 
 @_count.register_fake

@@ -112,7 +112,7 @@ class PRIME(Epochs):
                 _counting.ask_for_index(
                     "in DataParallel, whose replicas would all count from the same number; give index="
                 )
-            index = _counting.next_numbers(self.counter, batch, self._made_after)
+            index = _counting.next_indices(self.counter, batch, self._made_after)
         else:
             index = _numbers(index, batch)
             if epoch is None:

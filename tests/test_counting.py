@@ -33,7 +33,7 @@ def test_threads_get_each_number_once(device: str) -> None:
     def work(_: int) -> torch.Tensor:
         stream = torch.cuda.Stream() if device == "cuda" else None
         with torch.cuda.stream(stream):
-            numbers = torch.cat([_counting.next_numbers(module.counter, image, _counting.forks()) for _ in range(100)])
+            numbers = torch.cat([_counting.next_indices(module.counter, image, _counting.forks()) for _ in range(100)])
             augmented = module(image)
             if stream is not None:
                 stream.synchronize()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import _arguments, _extras
-from .._counting import numbers
+from .._counting import rank_indices
 from .._devices import rank_and_ranks
 from ..module import PRIME
 from ..training.losses import jsd_loss
@@ -99,7 +99,7 @@ class PRIMETrainer(Trainer):
         self._step = (self.state.global_step, batch)
         # A batch may be smaller than others, the last of an epoch for one, but not larger.
         first = (self.state.global_step * self.args.gradient_accumulation_steps + batch) * self._train_batch_size
-        return numbers(first, images.shape[0], *rank_and_ranks(), images.device)
+        return rank_indices(first, images.shape[0], *rank_and_ranks(), images.device)
 
 
 def _jsd(outputs: Any, labels: torch.Tensor | None, num_items_in_batch: Any = None) -> torch.Tensor:

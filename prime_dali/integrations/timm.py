@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from .. import _arguments, _command, _extras, _options, torch_ops
-from .._counting import numbers
+from .._counting import rank_indices
 from .._devices import rank_and_ranks
 from ..config import PrimeConfig, as_config, takes_config
 
@@ -152,7 +152,7 @@ class AugmentedLoader:
         seen = 0
         for images, targets in self.loader:
             count = images.shape[0] // self.splits
-            index = numbers(seen, count, rank, ranks, images.device)
+            index = rank_indices(seen, count, rank, ranks, images.device)
             seen += count
             plan = torch_ops.sample(
                 self.config,
