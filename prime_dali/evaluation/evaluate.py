@@ -186,21 +186,13 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
     if options.shard or options.join:
         about |= {"checkpoint": shard_counts.fingerprint(classifier), "versions": report.versions()}
     if options.join:
-        found, where = shard_counts.join(options.out, shard_counts.tasks_of(sets), about)
-        counts = shard_counts.by_set(shard_counts.tasks_of(sets), found)
+        tasks = shard_counts.tasks_of(sets)
+        found, where = shard_counts.join(options.out, tasks, about)
+        counts = shard_counts.by_set(tasks, found)
         settings |= where
     else:
-        classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        start = time.monotonic()
         print(_about(options, classifier, device, source), file=sys.stderr, flush=True)
-        with (
-            shard_counts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext() as part
-        ):
-            counts = run(
-                classifier, sets, device=device, batch=options.batch, adapt=adapt, part=part,
-                progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
-            )  # fmt: skip
-        print(f"evaluated in {_progress.clock(time.monotonic() - start)}", file=sys.stderr, flush=True)
+        counts = _counted(options, classifier, sets, device, adapt, about)
     if options.shard:
         print(f"shard {options.shard} is done; when all are, --join makes the tables")
         return
@@ -209,6 +201,28 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
     if options.out is not None:
         for path in report.write(results, options.out):
             print(f"wrote {path}")
+
+
+def _counted(
+    options: argparse.Namespace,
+    classifier: networks.Classifier,
+    sets: Sets,
+    device: torch.device,
+    adapt: adaptation.Adaptation | None,
+    about: Mapping[str, Any],
+) -> Counts:
+    """What :func:`run` counts, of a shard if the options name one, and how long it took; ``about`` as for
+    :func:`.shard_counts.held`."""
+    start = time.monotonic()
+    classifier.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    shard = shard_counts.held(options.out, options.shard, about) if options.shard else contextlib.nullcontext()
+    with shard as part:
+        counts = run(
+            classifier, sets, device=device, batch=options.batch, adapt=adapt, part=part,
+            progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
+        )  # fmt: skip
+    print(f"evaluated in {_progress.clock(time.monotonic() - start)}", file=sys.stderr, flush=True)
+    return counts
 
 
 def _named(classifier: networks.Classifier, options: argparse.Namespace) -> tuple[networks.Classifier, Path | None]:
