@@ -67,13 +67,14 @@ class Classifier:
         return self.mean, self.std
 
 
-_FILE = Kind({}, "a checkpoint or a state dict", "take another file, or a copy of it that is whole")
+_ADVICE = "take another file, or a copy of it that is whole"
+_FILE = Kind({}, "a checkpoint or a state dict", _ADVICE)
 _CHECKPOINT = Kind(
     {
         "network": {"name": str, "num_classes": int, "stem": str}, "model": dict, "classes": (None, [str], tuple),
         "mean": (list, tuple), "std": (list, tuple), "size": int, "resize": (None, int),
     },
-    "a complete checkpoint of prime-dali", "take another file, or a copy of it that is whole",
+    "a complete checkpoint of prime-dali", _ADVICE,
 )  # fmt: skip
 
 
