@@ -9,7 +9,6 @@ import torch
 
 from . import _arguments, _counting, torch_ops
 from ._epochs import Epochs
-from ._progress import plural
 from .config import PrimeConfig, as_config, takes_config
 
 
@@ -150,12 +149,6 @@ def _numbers(index: Any, batch: torch.Tensor) -> torch.Tensor:
             )
         number = _arguments.integer("index", index, -(2**63), 2**63 - 1)
         return torch.full((1,), number, dtype=torch.int64, device=batch.device)
-    if index.device != batch.device:
-        raise ValueError(f"index: expected on {batch.device} like images, got {index.device}")
-    if index.dim() == 0:
-        index = index.reshape(1)
-    if index.dim() == 1 and index.shape[0] != batch.shape[0]:
-        raise ValueError(
-            f"index: expected one number for each of {plural(batch.shape[0], 'image')}, got {index.shape[0]}"
-        )
+    index = index.reshape(1) if index.dim() == 0 else index
+    torch_ops.check_index(index, batch)
     return index

@@ -287,6 +287,17 @@ def apply_batch(
     return out.unflatten(0, clips) if clips else out
 
 
+def check_index(index: torch.Tensor, batch: torch.Tensor) -> None:
+    """ValueError unless ``index`` is on the device of the images or clips, and has one number for each of them if it is
+    ``[N]``; :func:`sample` checks its dtype and refuses other shapes."""
+    if index.device != batch.device:
+        raise ValueError(f"index: expected on {batch.device} like images, got {index.device}")
+    if index.dim() == 1 and index.shape[0] != batch.shape[0]:
+        raise ValueError(
+            f"index: expected one number for each of {plural(batch.shape[0], 'image')}, got {index.shape[0]}"
+        )
+
+
 def _check_flip(flip: Any, batch: torch.Tensor) -> None:
     """TypeError or ValueError unless ``flip`` has a bool for each image or clip, on their device."""
     if not isinstance(flip, torch.Tensor):

@@ -330,7 +330,7 @@ def test_bad_settings(arguments: dict[str, Any], error: type[Exception], message
     ({"index": INDEX.to("meta")}, ValueError, "index: expected on cpu like images, got meta"),
     ({"epoch": -1}, ValueError, "epoch: expected 0 to 4294967295, got -1"),
     ({"epoch": torch.zeros(2)}, TypeError, r"epoch: expected an int, or int64 \[\] or \[2\], got torch.float32"),
-    ({"flip": [True, False]}, TypeError, "flip: expected a torch.Tensor, got list"),
+    ({"flip": [True, False]}, TypeError, "flip: expected a bool torch.Tensor, got list"),
     ({"flip": torch.ones(3, dtype=torch.bool)}, TypeError, r"flip: expected bool \[2\], got torch.bool \[3\]"),
 ])  # fmt: skip
 def test_bad_input(arguments: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -15,7 +15,6 @@ from torch.nn.functional import grid_sample
 
 from .. import _arguments, torch_ops
 from .._epochs import Epochs
-from .._progress import plural
 from ..config import PrimeConfig
 
 OPERATIONS = (
@@ -106,7 +105,7 @@ class AugMix(Epochs):
             TypeError, ValueError: Wrong type, dtype, shape, size, device or range; the message names the argument.
                 Invalid pixels are reported as by :func:`prime_dali.apply`.
         """
-        self._check(images, index, flip)
+        self._check(images, index)
         if epoch is None:
             self.notice_repeats(index)
         dtype, means, scales = torch_ops.output_format(images.dtype, self.out_dtype, self.mean, self.std, 3)
@@ -163,27 +162,19 @@ class AugMix(Epochs):
             operation = torch.where(slot < depth, operation, NONE)
         return Draws(operation, _magnitude(operation, level, sign, size), weights)
 
-    def _check(self, images: torch.Tensor, index: torch.Tensor, flip: torch.Tensor | None) -> None:
+    def _check(self, images: torch.Tensor, index: torch.Tensor) -> None:
+        """TypeError or ValueError for images and an index that AugMix does not take; ``apply`` checks ``flip``."""
         torch_ops.as_batch(images, "AugMix")
         if images.dim() != 4 or images.shape[1] != 3:
             raise ValueError(f"images: expected [N, 3, H, W], got {list(images.shape)}")
         for argument, dtype in (("images", images.dtype), ("out_dtype", self.out_dtype)):
             if dtype == torch.uint16:
                 raise TypeError(f"{argument}: expected uint8 or a floating dtype (AugMix has 256 levels), got {dtype}")
-        given = {"index": index} | ({} if flip is None else {"flip": flip})
-        for argument, tensor in given.items():
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{argument}: expected a torch.Tensor, got {type(tensor).__name__}")
-            if tensor.device != images.device:
-                raise ValueError(f"{argument}: expected on {images.device} like images, got {tensor.device}")
+        if not isinstance(index, torch.Tensor):
+            raise TypeError(f"index: expected a torch.Tensor, got {type(index).__name__}")
+        torch_ops.check_index(index, images)
         if index.dim() == 0:
             raise TypeError(f"index: expected int64 [{images.shape[0]}], got {index.dtype} []")
-        if index.dim() == 1 and index.shape[0] != images.shape[0]:
-            raise ValueError(
-                f"index: expected one number for each of {plural(images.shape[0], 'image')}, got {index.shape[0]}"
-            )
-        if flip is not None and (flip.dtype != torch.bool or flip.shape != images.shape[:1]):
-            raise TypeError(f"flip: expected bool [{images.shape[0]}], got {flip.dtype} {list(flip.shape)}")
 
     def extra_repr(self) -> str:
         """The settings, for ``print(module)``."""
