@@ -46,7 +46,7 @@ def test_other_members_of_a_webdataset_are_no_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("labels", "message"), [
-    ([("txt", b"a cat")], r"sample '0': labels missing: expected a member cls, or label, cls or class in json; label="),
+    ([("txt", b"a cat")], r"sample '0': labels missing: expected a member cls, or label, cls or class in json, got neither; label="),
     ([("cls", b"caf\xe9")], r"sample '0': expected a label that is UTF-8 text, got b'caf.xe9'"),
     ([("cls", b"")], "sample '0': expected a label, got an empty member"),
     ([("json", b'{"label": 0.5}')], "sample '0': expected an integer or a class name in 'label', got 0.5"),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .._files import alone, cache_folder, make_folder, replacing
 from .folders import shown
-from .shards import SPAN, Indexed, ShardError
+from .shards import SPAN, Indexed, ShardError, no_label
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,9 +104,7 @@ def _columns(path: str, schema: pa.Schema, label: str | None) -> tuple[str, str,
     target = label or (usual[0] if usual else "")
     if target not in schema.names:
         wanted = f"a column {label!r}" if label else f"a column {', '.join(_LABELS)}, or one of type ClassLabel"
-        raise ShardError(
-            f"{shown(path)}: labels missing: expected {wanted}, got {there}; label= or --label names another"
-        )
+        raise ShardError(f"{shown(path)}: {no_label(wanted, there)}")
     kind = schema.field(target).type
     if not (kinds.is_integer(kind) or kinds.is_string(kind) or kinds.is_large_string(kind)):
         raise ShardError(f"{shown(path)}: expected integers or class names in {target!r}, got {kind}")

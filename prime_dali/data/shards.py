@@ -40,6 +40,11 @@ def class_name(text: bytes, where: str = "") -> str:
         raise ShardError(f"{place}expected a label that is UTF-8 text, got {text[:20]!r}") from error
 
 
+def no_label(wanted: str, got: str) -> str:
+    """The message on a shard, or a record of it, without a label where there should be one."""
+    return f"labels missing: expected {wanted}, got {got}; label= or --label names another"
+
+
 def masked_crc(content: bytes) -> int:
     """TFRecord's checksum: a CRC-32C, rotated by 15 bits, plus a constant.
 

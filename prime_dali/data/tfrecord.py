@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .folders import shown
-from .shards import CHECKSUM, SPAN, Indexed, ShardError, class_name, masked_crc
+from .shards import CHECKSUM, SPAN, Indexed, ShardError, class_name, masked_crc, no_label
 
 _IMAGES = ("image/encoded", "image", "image_raw", "jpg", "jpeg", "png")
 _LABELS = ("image/class/synset", "image/class/label", "label", "cls")
@@ -59,10 +59,7 @@ def _sample(data: mmap.mmap, start: int, end: int, label: str | None) -> tuple[i
     wanted = _LABELS if label is None else (label,)
     target = next((features[name] for name in wanted if name in features), None)
     if target is None:
-        raise ShardError(
-            f"labels missing: expected a label in one of the features {', '.join(wanted)}, got {there}; "
-            "label= or --label names another"
-        )
+        raise ShardError(no_label(f"a label in one of the features {', '.join(wanted)}", there))
     return *_image(data, image), _label(data, target)
 
 

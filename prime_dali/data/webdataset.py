@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from .folders import SUFFIXES, shown
-from .shards import SPAN, Indexed, ShardError, class_name
+from .shards import SPAN, Indexed, ShardError, class_name, no_label
 
 _IMAGES = frozenset(suffix[1:] for suffix in SUFFIXES)
 _FIELDS = ("label", "cls", "class")  # of .json, by which their writers name the label
@@ -124,4 +124,4 @@ def _label(where: str, texts: dict[str, bytes], label: str | None) -> int | str:
     wanted = (
         "a member cls, or label, cls or class in json" if label is None else f"a member or a field {label!r} in json"
     )
-    raise ShardError(f"{where}: labels missing: expected {wanted}; label= or --label names another")
+    raise ShardError(f"{where}: {no_label(wanted, 'neither')}")
