@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from . import _devices
+from . import _distributed
 
 _forks = 0  # between the first process and this one
 
@@ -108,7 +108,7 @@ def refuse_capture(number: torch.Tensor, device: torch.device) -> None:
 def _count(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torch.Tensor:
     # In Python, and as an operator, because all this is known only when a compiled graph runs: it may have been
     # compiled before there was a process group.
-    rank, ranks = _devices.rank_and_ranks()
+    rank, ranks = _distributed.rank_and_ranks()
     if torch.utils.data.get_worker_info() is not None:
         ask_for_index(
             "in a worker of a DataLoader, where every worker would count its own copy, from the same number in every "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -101,30 +100,6 @@ def name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu, {plural(torch.get_num_threads(), 'thread')}"
-
-
-def process_group() -> tuple[int, int] | None:
-    """The rank of this process in ``torch.distributed`` and the number of ranks; None if there is no process group.
-    torch is not imported: a process that has not done so is in none."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return None
-    return torch.distributed.get_rank(), torch.distributed.get_world_size()
-
-
-def rank_and_ranks() -> tuple[int, int]:
-    """:func:`process_group`; 0 and 1 if there is none."""
-    return process_group() or (0, 1)
-
-
-def rank(inherited: int = 0) -> int:
-    """The rank of this process: in ``torch.distributed``, else as the launcher says (``RANK``); 0 if neither does.
-
-    Args:
-        inherited: Without a process group, the rank of the process that this one works for, if that has one.
-    """
-    group = process_group()
-    return (inherited or int(os.environ.get("RANK", "0"))) if group is None else group[0]
 
 
 def hardware(device: torch.device) -> str:

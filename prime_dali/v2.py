@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from . import _arguments, _counting, _devices, _extras, torch_ops
+from . import _arguments, _counting, _distributed, _extras, torch_ops
 from ._epochs import Epochs
 from ._progress import plural
 from .config import PrimeConfig, as_config, takes_config
@@ -135,12 +135,12 @@ class PRIME(Epochs, v2.Transform):
             The number, no indices, and in place of the epoch the rank. :meth:`transform` takes them.
         """
         forked = self._made_after != _counting.forks()
-        if forked and _devices.process_group() is None and torch.utils.data.get_worker_info() is None:
+        if forked and _distributed.process_group() is None and torch.utils.data.get_worker_info() is None:
             _counting.ask_for_index(
                 "in a process forked after the transform was made, whose copy of torch's generator would draw the same "
                 "numbers as those of other processes; use index_key=, or create the transform in this process"
             )
-        rank = _devices.rank(self._rank)  # a worker that was not forked has no process group, and this came with it
+        rank = _distributed.rank(self._rank)  # a worker that was not forked has no process group, and this came with it
         # Up to 2^62, so that the numbers of a batch do not overflow.
         return {"first": int(torch.randint(2**62, ())), "index": None, "epoch": torch.tensor(rank)}
 
@@ -187,7 +187,7 @@ class PRIME(Epochs, v2.Transform):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        if (group := _devices.process_group()) is not None:
+        if (group := _distributed.process_group()) is not None:
             state["_rank"] = group[0]
         return state
 

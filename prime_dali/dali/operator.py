@@ -17,7 +17,7 @@ from nvidia.dali import types as dali_types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, do_not_convert
 
-from .. import _arguments, _devices, arrays
+from .. import _arguments, _distributed, arrays
 from .._native import require_torch
 from ..config import PrimeConfig, as_config
 from . import native
@@ -162,7 +162,7 @@ def _stream(seed: int) -> int:
         _unkeyed[pipeline] = before + 1
         own = pipeline.seed or 0
     # Odd numbers, so that small seeds, ranks and counts do not add up to the same sum.
-    return (seed + 0x9E3779B1 * _devices.rank() + 0x85EBCA77 * before + 0xC2B2AE3D * own) & 0x7FFFFFFF
+    return (seed + 0x9E3779B1 * _distributed.rank() + 0x85EBCA77 * before + 0xC2B2AE3D * own) & 0x7FFFFFFF
 
 
 def _mode(mode: str, nodes: dict[str, DataNode]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from nvidia.dali.data_node import DataNode
 
-from .. import _arguments, _devices
+from .. import _arguments, _distributed
 from ..data.folders import SPLITS
 from ..data.records import Records
 from .settings import assign
@@ -41,7 +41,7 @@ class _Shared:
         """Shard and number of shards: as given, or rank and world size of torch.distributed, or 0 and 1."""
         if self.shard_id is not None and self.num_shards is not None:
             return self.shard_id, self.num_shards
-        return _devices.rank_and_ranks()
+        return _distributed.rank_and_ranks()
 
 
 @dataclass(frozen=True, eq=False)

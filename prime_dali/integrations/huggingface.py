@@ -12,7 +12,7 @@ import torch
 
 from .. import _arguments, _extras
 from .._counting import rank_indices
-from .._devices import rank_and_ranks
+from .._distributed import rank_and_ranks
 from ..module import PRIME
 from ..training.losses import jsd_loss
 

@@ -24,7 +24,7 @@ import torch
 
 from .. import _arguments, _command, _extras, _options, torch_ops
 from .._counting import rank_indices
-from .._devices import rank_and_ranks
+from .._distributed import rank_and_ranks
 from ..config import PrimeConfig, as_config, takes_config
 
 try:
