@@ -104,11 +104,11 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
     """
     folder = Path(folder)
     kind = "-bar" if c_bar else ""
-    found = layouts.read(f"cifar-c{kind}", folder, f"CIFAR-{num_classes}-C{kind}")
-    severities = next(iter(found.severities.values()))
+    layout = layouts.read(f"cifar-c{kind}", folder, f"CIFAR-{num_classes}-C{kind}")
+    severities = next(iter(layout.severities.values()))
     labels = _cifar_labels(folder / "labels.npy", len(severities), num_classes)
     count = len(labels) // len(severities)
-    images = {name: read_array(folder / f"{name}.npy", mapped=True) for name in found.severities}
+    images = {name: read_array(folder / f"{name}.npy", mapped=True) for name in layout.severities}
     for name, array in images.items():
         wanted = (len(labels), cifar.SIDE, cifar.SIDE, 3)
         if array.shape != wanted or array.dtype != np.uint8:
@@ -121,13 +121,13 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
         start = severities.index(severity) * count
         return Arrays(images[corruption][start : start + count], labels[start : start + count])
 
-    return _corrupted(folder, found, read)
+    return _corrupted(folder, layout, read)
 
 
 def _corrupted(
     folder: Path, layout: Layout, read: Callable[[str, int], Images], lacking: tuple[str, ...] = ()
 ) -> Corrupted[Images]:
-    """A benchmark of this layout, which lacks more than that tells."""
+    """A benchmark of this layout; ``lacking`` is what it lacks besides, such as classes."""
     available = frozenset((name, severity) for name, own in layout.severities.items() for severity in own)
     lacking += layout.lacking
     return Corrupted(folder, layout.counted, layout.extra, available, read, layout.manifest, lacking)
@@ -238,8 +238,8 @@ def imagenet_corrupted(
     """
     folder, bar = Path(folder), "-bar" if c_bar else ""
     prefix, kind = ("Tiny-", "") if size == TINY_SIDE else ("", "not ")
-    why = f" for a network whose size is {kind}{TINY_SIDE}"
-    layout = layouts.read(f"imagenet-c{bar}", folder, f"{prefix}ImageNet-C{bar}", why)
+    purpose = f" for a network whose size is {kind}{TINY_SIDE}"
+    layout = layouts.read(f"imagenet-c{bar}", folder, f"{prefix}ImageNet-C{bar}", purpose)
     return _in_severities(folder, layout, classes, reading, size)
 
 

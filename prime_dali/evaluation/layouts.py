@@ -60,20 +60,20 @@ class Layout:
     """How it was made, for a regenerated one (:func:`manifest`)."""
 
 
-def read(name: str, folder: Path, benchmark: str | None = None, why: str = "") -> Layout:
+def read(name: str, folder: Path, benchmark: str | None = None, purpose: str = "") -> Layout:
     """The layout of a benchmark.
 
     Args:
         name: One of :data:`SETS`.
         folder: For CIFAR it holds ``<corruption>.npy`` with all severities, or those in its manifest; for ImageNet
             ``<corruption>/<1..5>``. Likewise ``<perturbation>.npy`` and ``<perturbation>``.
-        benchmark, why: As for :func:`manifest`.
+        benchmark, purpose: As for :func:`manifest`.
 
     Raises:
         FileNotFoundError: There is no folder, or none of its corruptions.
         ValueError: An unknown corruption or severity, or another benchmark; the message names the folder or the file.
     """
-    made = None if name in P_SETS else manifest(folder, benchmark, why)
+    made = None if name in P_SETS else manifest(folder, benchmark, purpose)
     names, what = _names(name, folder), "perturbation" if name in P_SETS else "corruption"
     counted, others = _KNOWN.get(name, (tuple(names), ()))
     for one in names:
@@ -112,13 +112,13 @@ def check_complete(name: str, folder: Path, lacking: Sequence[str]) -> None:
         )
 
 
-def manifest(folder: Path, benchmark: str | None, why: str = "") -> dict[str, Any] | None:
+def manifest(folder: Path, benchmark: str | None, purpose: str = "") -> dict[str, Any] | None:
     """Read the ``manifest.json`` that ``prime-dali corrupt`` writes into a benchmark; None if there is none.
 
     Args:
         folder: Of the benchmark.
         benchmark: Its name in the manifest, such as ``"CIFAR-10-C"``; None: any.
-        why: The end of the message if it is another one.
+        purpose: What needs that benchmark, for the message, such as ``" for a network whose size is 64"``.
 
     Raises:
         ValueError: It is not a JSON object, or it belongs to another benchmark.
@@ -128,7 +128,7 @@ def manifest(folder: Path, benchmark: str | None, why: str = "") -> dict[str, An
         return None
     content: dict[str, Any] = _MANIFEST.read_json(path)
     if benchmark is not None and content.get("benchmark", benchmark) != benchmark:
-        raise ValueError(f"{path}: expected {benchmark}{why}, got {content['benchmark']}")
+        raise ValueError(f"{path}: expected {benchmark}{purpose}, got {content['benchmark']}")
     return content
 
 
