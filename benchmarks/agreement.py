@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from common import (
     SEED,
+    SIZES,
     add_shared,
     aligned,
     circumstances,
@@ -38,7 +39,6 @@ from common import (
 import prime_dali
 from prime_dali import Plan, reference
 
-PRESETS = {"imagenet": 224, "cifar": 32}  # and the side of their images
 DTYPES = {"uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 OFF = 2 / 255
 PAIRS = ("CUDA, CPU", "CPU, float64")
@@ -120,7 +120,7 @@ def measure(options: argparse.Namespace, apply: Apply, rows: Callable[..., np.nd
     """All presets, depths and dtypes; SystemExit where CUDA draws another plan than the CPU."""
     results = []
     for name in options.preset:
-        size = options.size or PRESETS[name]
+        size = options.size or SIZES[name]
         index = np.arange(options.images)
         for depth in options.depth:
             config = prime_dali.preset(name).replace(depth=depth)
@@ -171,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = p.add_argument
-    add("--preset", nargs="+", choices=PRESETS, default=list(PRESETS), help="(default: all)")
+    add("--preset", nargs="+", choices=SIZES, default=list(SIZES), help="(default: all)")
     add("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES), help="of the images (default: all)")
     depth = "slots of a chain (default: 1 2 3 4)"
     add("--depth", nargs="+", type=number(int, 1, 255), default=[1, 2, 3, 4], metavar="M", help=depth)

@@ -36,6 +36,7 @@ from prime_dali.experiments.arguments import OFFICIAL
 Call = Callable[[], Any]
 MEAN, STD = IMAGENET_STATISTICS
 SEED = 0
+SIZES = {"imagenet": 224, "cifar": 32}  # by preset, pixels a side
 
 
 def natural_images(

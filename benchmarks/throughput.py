@@ -40,6 +40,7 @@ import torch
 from common import (
     MEAN,
     SEED,
+    SIZES,
     STD,
     Call,
     add_shared,
@@ -62,7 +63,6 @@ from profiling import kernel_table, profile
 import prime_dali
 from prime_dali import _arrays
 
-SIZES = {"imagenet": 224, "cifar": 32}  # pixels a side
 PEERS = (*peers.PEERS, "official")
 DTYPES = ("uint8", "uint16", "float16", "bfloat16", "float32")
 NOTES = {
