@@ -130,7 +130,9 @@ def write_core(ninja, target: str) -> None:
     wide = x86 and "PRIME_DALI_MARCH" not in os.environ
     # No contraction but the explicit one: see csrc/core/math.h.
     exact = "-ffp-contract=off -fno-math-errno -fno-trapping-math"
-    cpu = f"{exact} {f'-march={march}' if march else ''}"
+    # GCC 12 takes what its own AVX-512 headers leave undefined for a mistake.
+    may_have_avx512 = "-Wno-maybe-uninitialized" if x86 else ""
+    cpu = f"{exact} {f'-march={march}' if march else ''} {'' if wide else may_have_avx512}"
     # These run before it is known that the others can. They come first: of an inline function that several files have,
     # the linker takes the first.
     sources = {"cpu/supported.cpp": "", "cpu/choose.cpp": "-DPRIME_AVX512" if wide else "", "interface.cpp": ""}
@@ -146,9 +148,7 @@ def write_core(ninja, target: str) -> None:
         sources["without_cuda.cpp"] = ""
     objects = [compiled(ninja, source, flags) for source, flags in sources.items()]
     if wide:  # last, so that of their inline functions the linker takes only what nobody else has
-        # GCC 12 takes what its own AVX-512 headers leave undefined for a mistake.
-        avx512 = f"{exact} -march=x86-64-v4 -mprefer-vector-width=512 -Wno-maybe-uninitialized"
-        avx512 += " -DPRIME_INSTRUCTIONS=avx512"
+        avx512 = f"{exact} -march=x86-64-v4 -mprefer-vector-width=512 {may_have_avx512} -DPRIME_INSTRUCTIONS=avx512"
         pixels = [source for source in files("cpu/*.cpp") if Path(source).stem not in ONCE]
         objects += [compiled(ninja, source, avx512, "-avx512") for source in pixels]
     ninja.build(target, "link", objects, variables={"flags": link})
