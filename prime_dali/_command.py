@@ -24,7 +24,8 @@ DEBUG = "PRIME_DALI_DEBUG"  # in the environment, so that child processes inheri
 _REASONS = {
     errno.ENOENT: "no such file or folder", errno.EEXIST: "expected a folder, got a file",
     errno.ENOTDIR: "expected its parent to be a folder, got a file", errno.EISDIR: "expected a file, got a folder",
-    errno.ENOSPC: "no space is left on the disk", errno.EACCES: "permission denied; choose another place or user",
+    errno.ENOSPC: "no space is left on the disk",
+    errno.EACCES: "permission denied; change the permissions, or choose another place",
 }  # fmt: skip
 _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError, MemoryError)
 NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}  # what messages call them

@@ -54,11 +54,42 @@ def cache_folder() -> Path:
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Waits until no other process holds the file, which is created if it does not exist."""
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def filling_cache(lock: Path) -> Iterator[None]:
+    """Wait until no other process holds this file in the cache; it and its folder are created if they do not exist.
+
+    Raises:
+        OSError: A file of the cache cannot be written, here or in the block; the message says how to choose
+            another one.
+    """
+    try:
+        make_folder(lock.parent)
+        try:
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only what is open for writing
+        except PermissionError:  # another user's, in a folder that both may write to
+            handle = os.open(lock, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+    except OSError as error:
+        path = Path(os.fsdecode(error.filename or lock))
+        if not error.strerror or not (path.is_relative_to(lock.parent) or lock.is_relative_to(path)):
+            raise
+        reason = f"{error.strerror[0].lower()}{error.strerror[1:]}"
+        advice = "set PRIME_DALI_CACHE to a folder that you can write to, with enough space"
+        raise OSError(f"{path}: {reason}; {advice}") from error
+
+
+_NOT_ITS_CONTENT = (
+    errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+)  # fmt: skip
+
+
+def out_of_reach(error: BaseException) -> bool:
+    """Whether an error of reading a file says nothing about its content: it is perhaps whole, but this user cannot read
+    it, or not now."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _NOT_ITS_CONTENT)
 
 
 @contextlib.contextmanager
@@ -177,14 +208,15 @@ def make_folder(folder: Path) -> None:
     """Create a folder and its parents, and sync their names to the disk."""
     try:
         folder.mkdir()
-    except FileNotFoundError:
-        make_folder(folder.parent)
-        make_folder(folder)
-    except OSError:
-        if not folder.is_dir():
+    except OSError as error:
+        if folder.is_dir():
+            return
+        # The second: mkdir fails so in /proc, and where the working directory was deleted.
+        if not isinstance(error, FileNotFoundError) or folder.parent == folder:
             raise
-    else:
-        sync(folder.parent)
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+    sync(folder.parent)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from ._files import out_of_reach
+
 TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
 """Options of ``open`` for files of JSON lines: file names may be any bytes."""
 _KINDS: dict[Any, str] = {
@@ -97,6 +99,8 @@ class Kind:
             with torch.serialization.safe_globals([argparse.Namespace]):
                 content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many kinds for a file that is something else
+            if out_of_reach(error):
+                raise
             # torch's own message advises allowing code in the file to run; that is not safe for files of others.
             reason = f"it cannot be read without running code, or is damaged: {type(error).__name__}"
             refused = re.search(r"GLOBAL (\S+)", str(error))
@@ -202,6 +206,8 @@ def _numpy(path: Path, mode: Any) -> Any:
     try:
         return np.load(path, mmap_mode=mode)
     except Exception as error:  # zipfile, pickle and NumPy raise many kinds for a file that is something else
+        if out_of_reach(error):
+            raise
         # NumPy's advice is to allow pickles, which can run code.
         reason = "neither .npy nor .npz, or damaged" if "pickle" in str(error) else error
         raise ValueError(f"{path}: not a NumPy array ({reason})") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -45,6 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(words: Sequence[str]) -> None:
     about = "PRIME data augmentation for robust image classifiers."
     name, rest = _command.choose("prime-dali", about, {**_SMALL, **_MODULES}, words, __version__)
+    try:
+        os.getcwd()
+    except OSError as error:  # libraries then fail in many ways, and Intel's MKL ends the process
+        reason = "it was deleted" if isinstance(error, FileNotFoundError) else error.strerror
+        raise RuntimeError(f"the working directory cannot be used ({reason}); change to another one first") from error
     if name in _MODULES:
         importlib.import_module(f"{__package__}.{_MODULES[name][0]}").main(rest)
     else:

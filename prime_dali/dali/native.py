@@ -23,7 +23,7 @@ from nvidia.dali import plugin_manager, sysconfig
 
 from .. import _arrays, _native, _progress, _toolkit
 from .._devices import DALI_OPERATOR, Finding
-from .._files import alone, cache_folder, commit, make_folder, replacing, sha256
+from .._files import cache_folder, commit, filling_cache, make_folder, replacing, sha256
 from .._states import Kind
 from ..config import PrimeConfig, as_config
 
@@ -149,8 +149,7 @@ def build_plugin(force: bool = False) -> Path:
     if not force and fault(target) is None:
         return target  # also if the cache is read-only
     target = _in_cache()
-    make_folder(target.parent)
-    with alone(target.parent / "lock"):
+    with filling_cache(target.parent / "lock"):
         if force or fault(target) is not None:
             _compile(target)
     return target

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import alone, cache_folder, make_folder, replacing
+from .._files import cache_folder, filling_cache, out_of_reach, replacing
 from .folders import shown
 from .shards import SPAN, Indexed, ShardError, no_label
 
@@ -162,8 +162,9 @@ def unpacked(path: str, label: str | None) -> str:
     key = f"{Path(path).resolve()} {status.st_size} {status.st_mtime_ns} {label}"
     name = f"{Path(path).stem}-{hashlib.sha256(os.fsencode(key)).hexdigest()[:16]}.arrow"  # messages have it
     target = cache_folder() / "parquet" / name
-    make_folder(target.parent)
-    with alone(target.with_suffix(".lock")):
+    if target.exists():
+        return str(target)  # also if the cache is another user's
+    with filling_cache(target.with_suffix(".lock")):
         if target.exists():
             return str(target)
         with _opened(path) as file:
@@ -186,9 +187,18 @@ def _opened(path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
+        _raise_if_out_of_reach(path, error)
         raise ShardError(
             f"{shown(path)}: expected a Parquet file, which ends in the middle of a record, or is damaged ({error})"
         ) from error
+
+
+def _raise_if_out_of_reach(path: str, error: Exception) -> None:
+    """Raise an error that does not say that the file is damaged; pyarrow's own names no file."""
+    if isinstance(error, OSError) and error.errno and out_of_reach(error):
+        raise OSError(error.errno, os.strerror(error.errno), path) from error
+    if out_of_reach(error):
+        raise error
 
 
 def _rows(path: str, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -201,4 +211,5 @@ def _rows(path: str, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.Re
             yield batch
             done += len(batch)
     except (pa.ArrowException, OSError) as error:
+        _raise_if_out_of_reach(path, error)
         raise ShardError(f"{shown(path)}: damaged at row {done} or after ({error})") from error

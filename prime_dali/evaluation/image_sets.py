@@ -10,12 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from .. import _arguments
 from ..data.pictures import PhotoError, decoded, dimensions, unusable
 from ..data.records import Records
+from .loading import load
 from .names import LOADERS
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -117,7 +118,7 @@ class Pictures:
     def batches(self, size: int, device: torch.device) -> Iterator[Batch]:
         if self.decoding.loader == "dali":
             return self._dali(size, device)
-        return readable(_Files(self), size, self.decoding.workers, device)
+        return readable(_Files(self), 3 * self.size**2, size, self.decoding.workers, device)
 
     def subset(self, index: NDArray[np.int64]) -> Pictures:
         return replace(self, records=self.records.select(index, self.labels[index], self.records.classes))
@@ -149,7 +150,7 @@ class Pictures:
 
 
 def readable(
-    items: Dataset[Any], size: int, workers: int, device: torch.device, unit: str = "image"
+    items: Dataset[Any], item_bytes: int, size: int, workers: int, device: torch.device, unit: str = "image"
 ) -> Iterator[tuple[Any, ...]]:
     """Batches on ``device`` of items that end with an error message, which is empty if the item could be read. From a
     worker an exception would come with its whole traceback.
@@ -159,7 +160,7 @@ def readable(
     """
     broken: list[str] = []
     cuda = device.type == "cuda"
-    for *tensors, errors in DataLoader(items, batch_size=size, num_workers=workers, pin_memory=cuda):
+    for *tensors, errors in load(items, item_bytes, size, workers, pin=cuda):
         broken += filter(None, errors)
         if not broken:
             yield tuple(tensor.to(device, non_blocking=True) for tensor in tensors)

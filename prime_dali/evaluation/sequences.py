@@ -108,7 +108,8 @@ class _Videos(Dataset[tuple[torch.Tensor, str]]):
         return len(self.files), self.frames
 
     def batches(self, size: int, device: torch.device) -> Iterator[torch.Tensor]:
-        for (videos,) in readable(self, max(size // self.frames, 1), self.workers, device, "video"):
+        count, item_bytes = max(size // self.frames, 1), self.frames * 3 * SIDE**2
+        for (videos,) in readable(self, item_bytes, count, self.workers, device, "video"):
             yield videos
 
     def __len__(self) -> int:

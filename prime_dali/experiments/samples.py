@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from .. import _arguments
 from ..config import preset
@@ -21,6 +21,7 @@ from ..data.cifar import Cifar, read_cifar
 from ..data.folders import find, shown
 from ..data.pictures import open_picture, sha256
 from ..evaluation import benchmarks, corruptions, image_sets
+from ..evaluation.loading import load
 from ..evaluation.names import SEVERITIES
 from ..evaluation.photographs import jpeg_name, read_224
 from ..module import PRIME
@@ -298,8 +299,10 @@ def pairs(corrupted: Corruptions, numbers: Sequence[int], workers: int) -> Itera
     """
     if corrupted.source.mapped:
         workers = 0
+    side = 32 if corrupted.images.kind == "cifar" else 224
+    item_bytes = 3 * side**2 * (1 + len(corrupted.names) * len(corrupted.severities))
     with _one_thread() if workers else contextlib.nullcontext():
-        for clean, changed, error in DataLoader(_Pairs(corrupted, numbers), batch_size=None, num_workers=workers):
+        for clean, changed, error in load(_Pairs(corrupted, numbers), item_bytes, None, workers):
             if error:
                 raise ValueError(error)
             yield clean, changed
