@@ -40,7 +40,10 @@ def missing(extra: str) -> list[str]:
 
 def needed(what: str, extra: str, error: ImportError) -> ImportError:
     """The error of a module that imports the packages of an extra and failed with ``error``."""
-    packages = ", ".join(missing(extra))
+    lacking = missing(extra)
+    if (error.name or "").partition(".")[0] == "torch" and "torch" not in lacking:
+        lacking.insert(0, "torch")  # which other extras include
+    packages = ", ".join(lacking)
     return ImportError(f"{what} needs {packages or 'another package'} ({error}): {install(extra)}", name=error.name)
 
 
@@ -58,5 +61,6 @@ def advice(module: str, command: str = "") -> str:
     if not known:
         return ""
     own = "demo" if any(name in command.split() for name in _OF_DEMO) else "train"
-    extra = own if own in known else known[0]
-    return f"needs {PACKAGES[extra][top]}, which is not installed: {install(extra)}"
+    all_need_it = top == "torch" and own == "train" and command  # the extra's requirements begin with those of torch
+    extra = own if own in known or all_need_it else known[0]
+    return f"needs {PACKAGES[known[0]][top]}, which is not installed: {install(extra)}"

@@ -29,7 +29,7 @@ from .config import PrimeConfig, as_config, require_image_draws, takes_config
 try:
     import ray
 except ImportError as error:
-    raise ImportError(f"prime_dali.ray needs Ray: {_extras.install('ray')}") from error
+    raise _extras.needed("prime_dali.ray", "ray", error) from error
 
 __all__ = ["PRIME"]
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from . import _extras
 
-from . import _arguments, _counting, _distributed, _extras, torch_ops
+try:
+    import torch
+except ImportError as error:
+    raise _extras.needed("prime_dali.v2", "torchvision", error) from error
+
+from . import _arguments, _counting, _distributed, torch_ops
 from ._epochs import Epochs
 from ._progress import plural
 from .config import PrimeConfig, as_config, takes_config

@@ -257,6 +257,7 @@ def test_every_package_that_a_command_imports_is_known() -> None:
 
 
 @pytest.mark.parametrize(("command", "module", "message"), [
+    ("prime-dali evaluate", "torch", "torch, which is not installed: pip install 'prime-dali[train]'"),
     ("prime-dali evaluate", "torchvision.models", "torchvision, which is not installed: pip install 'prime-dali[train]'"),
     ("prime-dali analyze cost", "cv2", "opencv-python, which is not installed: pip install 'prime-dali[train]'"),
     ("prime-dali train", "matplotlib", "matplotlib, which is not installed: pip install 'prime-dali[train]'"),
@@ -270,6 +271,30 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     assert _command.run(command, lambda: importlib.import_module(module)) == 1
     assert capsys.readouterr().err == f"{command}: needs {message}\n"
+
+
+def test_help_needs_no_extra() -> None:
+    program = (
+        "import sys\nfor name in ('torch', 'torchvision', 'yaml', 'PIL', 'matplotlib', 'scipy'): sys.modules[name] = None\n"
+        "from prime_dali.cli import main\n"
+        "for words in sys.argv[1:]: assert main([*words.split(), '--help']) == 0, words"
+    )
+    commands = ["doctor", "demo", "gallery", "augment", "train", "corrupt", "evaluate", "analyze", "analyze methods"]
+    subprocess.run(
+        [sys.executable, "-c", program, *commands, "analyze similarity"], stdout=subprocess.DEVNULL, check=True
+    )
+
+
+@pytest.mark.parametrize(("module", "extra"), [
+    ("v2", "torchvision"), ("integrations.timm", "timm"), ("integrations.lightning", "lightning"),
+    ("integrations.huggingface", "huggingface"), ("models.networks", "train"), ("training.losses", "torch"),
+])  # fmt: skip
+def test_a_module_says_how_to_install_torch(module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, f"prime_dali.{module}", raising=False)
+    message = rf"^prime_dali.{module} needs torch[ ,].*: pip install 'prime-dali\[{extra}\]'$"
+    with pytest.raises(ImportError, match=message):
+        importlib.import_module(f"prime_dali.{module}")
 
 
 def test_doctor_lists_extras_and_ends_with_a_verdict(

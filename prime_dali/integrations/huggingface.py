@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from .. import _extras
 
-from .. import _arguments, _extras
+try:
+    import torch
+except ImportError as error:
+    raise _extras.needed("prime_dali.integrations.huggingface", "huggingface", error) from error
+
+from .. import _arguments
 from .._counting import rank_indices
 from .._distributed import rank_and_ranks
 from ..module import PRIME

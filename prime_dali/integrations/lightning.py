@@ -11,9 +11,14 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import torch
+from .. import _extras
 
-from .. import _arguments, _extras
+try:
+    import torch
+except ImportError as error:
+    raise _extras.needed("prime_dali.integrations.lightning", "lightning", error) from error
+
+from .. import _arguments
 from ..module import PRIME
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")

@@ -20,9 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+from .. import _extras
 
-from .. import _arguments, _command, _extras, _options, torch_ops
+try:
+    import torch
+except ImportError as error:
+    raise _extras.needed("prime_dali.integrations.timm", "timm", error) from error
+
+from .. import _arguments, _command, _options, torch_ops
 from .._counting import rank_indices
 from .._distributed import rank_and_ranks
 from ..config import PrimeConfig, as_config, takes_config

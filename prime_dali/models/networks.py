@@ -8,9 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-import torchvision
-from torch import nn
+from .. import _extras
+
+try:
+    import torch
+    import torchvision
+    from torch import nn
+except ImportError as error:
+    raise _extras.needed("prime_dali.models.networks", "train", error) from error
 
 from .. import _arguments
 from .._states import Kind

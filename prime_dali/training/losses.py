@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch.nn.functional import cross_entropy, log_softmax, nll_loss
+from .. import _extras
+
+try:
+    import torch
+    from torch.nn.functional import cross_entropy, log_softmax, nll_loss
+except ImportError as error:
+    raise _extras.needed("prime_dali.training.losses", "torch", error) from error
 
 from .. import _arguments
 from .._progress import plural

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from .. import _yaml
 from .._files import Report, held, replacing
 from . import checkpoint
 from .config import TrainConfig
@@ -55,7 +54,7 @@ class Outputs:
             if checkpoint.written(self.folder) != self._written:
                 raise RuntimeError(f"{self.folder}: another run has written there meanwhile; run the command again")
             with replacing(self.folder / checkpoint.CONFIG) as temporary:
-                temporary.write_text(yaml.safe_dump(self._config.plain(), sort_keys=False))
+                temporary.write_text(_yaml.dump(self._config.plain()))
             self._log = checkpoint.Log(self.folder, step)
             if self._progress is not None:
                 self._bar = stack.enter_context(self._progress(total, "training", "step", step))
