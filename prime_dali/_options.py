@@ -26,7 +26,7 @@ def add_images(parser: argparse.ArgumentParser) -> None:
     add_distributions(parser)
     side = whole(_arguments.MIN_SIDE, _arguments.MAX_SIDE)
     parser.add_argument("--size", type=side, default=224, help="side length of the images in pixels")
-    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="seed of all random draws")
+    parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0, help="seed of all random draws")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise",
                         help="for unreadable images: stop with an error, or log and skip")  # fmt: skip
 

@@ -99,6 +99,19 @@ def test_remake_reads_nothing_outside_of_the_source(source: Path, tmp_path: Path
                 call()
 
 
+def test_the_largest_seed(tmp_path: Path) -> None:
+    """That of training, which draws the same with it."""
+    (tmp_path / "a").mkdir()
+    Image.fromarray(tiles(1)[0]).save(tmp_path / "a" / "b.png")
+    words = ["--copies", "1", "--seed", str(2**63 - 1), "--workers", "1", "--device", "cpu"]
+    assert cli.main(["augment", str(tmp_path / "a"), str(tmp_path / "out"), *words]) == 0
+    drawn = prime_dali.sample("imagenet", np.arange(1), size=(32, 32), seed=2**63 - 1, epoch=0)
+    expected = prime_dali.arrays.apply(tiles(1)[:1], drawn, layout="NHWC")[0]
+    np.testing.assert_array_equal(pixels(tmp_path / "out" / "b-0.png"), expected)
+    np.testing.assert_array_equal(augment.remake(tmp_path / "out" / "b-0.png"), expected)
+    assert cli.parser("demo").parse_args(["--seed", str(2**63 - 1)]).seed == 2**63 - 1
+
+
 def test_jpeg_size_and_orientation(source: Path, tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter

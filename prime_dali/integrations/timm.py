@@ -206,7 +206,7 @@ def parser() -> _command.Parser:
         "training loader. Options of this command come before the script.",
     )
     _options.add_distributions(out)
-    out.add_argument("--prime-seed", type=_command.whole(0, 2**31 - 1), default=0, help="seed of PRIME's draws")
+    out.add_argument("--prime-seed", type=_command.whole(0, 2**63 - 1), default=0, help="seed of PRIME's draws")
     out.add_argument("script", type=Path, help="timm's train.py")
     out.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own")
     return out
