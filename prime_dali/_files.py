@@ -228,7 +228,7 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
         if error.filename is not None and (temporary is None or Path(os.fsdecode(error.filename)) != temporary):
             raise
         if error.errno is None:  # raised by NumPy, with a count of bytes
-            raise OSError(f"{path}: cannot be written ({error})") from error
+            raise OSError(f"{path}: cannot be written ({error}); the disk or a quota may be full") from error
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 

@@ -46,7 +46,7 @@ def test_a_command_that_needs_torch_says_how_to_get_it() -> None:
     program += "sys.exit(main(['evaluate', 'last.pt', '--clean', 'data']))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert re.fullmatch(r"prime-dali evaluate: .*: pip install 'prime-dali\[torch\]'\n", done.stderr), done.stderr
+    assert re.fullmatch(r"prime-dali evaluate: .*: pip install 'prime-dali\[train\]'\n", done.stderr), done.stderr
 
 
 def test_an_old_option_says_its_new_name(capsys: pytest.CaptureFixture) -> None:

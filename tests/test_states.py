@@ -132,7 +132,7 @@ def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("error", "message"), [
     (OSError(errno.ENOSPC, "No space left on device"), "No space left on device: '{path}'"),
-    (OSError("4096 requested and 0 written"), "{path}: cannot be written (4096 requested and 0 written)"),
+    (OSError("4096 requested and 0 written"), "{path}: cannot be written (4096 requested and 0 written); the disk or a quota may be full"),
     (OSError(errno.EACCES, "Permission denied", "other"), "Permission denied: 'other'"),
 ])  # fmt: skip
 def test_a_failed_write_names_the_file(error: OSError, message: str, tmp_path: Path) -> None:
