@@ -26,8 +26,8 @@ A grid file (YAML) has "base", settings of prime-dali train by name, "evaluate",
 "seeds", a list{own}. --set, --evaluate and --seeds override it. Each run writes to the folder OUT/NAME, so names are of
 letters, digits and _.+=,-; --list checks them, and the settings. Finished runs are not repeated, others resume,
 and a failed run does not stop the others. OUT/NAME/finished.json has everything that the tables need of a run. Exit
-status: 0 if the runs are finished, 75 if SIGTERM or SIGUSR1 stopped them after a checkpoint (the same command resumes
-them), 1 for an error, 2 for bad usage.
+status: 0 if the runs are finished, 75 if SIGTERM, SIGUSR1 or SIGHUP stopped them after a checkpoint (the same command
+resumes them), 1 for an error, 2 for bad usage.
 """
 
 

@@ -35,6 +35,8 @@ class Outputs:
         self._log: checkpoint.Log
         self._bar: Any = None
         self._curves: Any = None
+        self.failed: OSError | None = None
+        """Why a line did not reach the user: a closed pipe, a terminal that is gone. The run saves and stops then."""
 
     @contextlib.contextmanager
     def opened(self, step: int, total: int) -> Iterator[None]:
@@ -75,10 +77,13 @@ class Outputs:
             self._bar.note = text
 
     def tell(self, line: str) -> None:
-        """A line for the user."""
-        if self._first:
-            with contextlib.nullcontext() if self._bar is None else self._bar.hidden():
-                self._report(line)
+        """A line for the user, unless one has failed."""
+        if self._first and self.failed is None:
+            try:
+                with contextlib.nullcontext() if self._bar is None else self._bar.hidden():
+                    self._report(line)
+            except OSError as error:
+                self.failed = error
 
     @contextlib.contextmanager
     def telling_if_slow(self, line: str) -> Iterator[None]:

@@ -20,7 +20,7 @@ def steps_between(steps: int, seconds: float) -> int:
 
 
 class SignalHandler:
-    """Within the block, :meth:`handle` is called at SIGTERM, SIGUSR1 and Ctrl-C."""
+    """Within the block, :meth:`handle` is called at SIGTERM, SIGUSR1, SIGHUP and Ctrl-C."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
@@ -29,6 +29,8 @@ class SignalHandler:
         handled = [signal.SIGTERM, signal.SIGUSR1]
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
             handled.append(signal.SIGINT)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # what nohup starts ignores it
+            handled.append(signal.SIGHUP)
         self._before = {number: signal.signal(number, self.handle) for number in handled}
         return self
 
@@ -42,7 +44,7 @@ class SignalHandler:
 
 
 class Stopping(SignalHandler):
-    """Within the block, SIGTERM, SIGUSR1 and Ctrl-C are caught and recorded; a second Ctrl-C raises KeyboardInterrupt.
+    """Within the block, the signals are caught and recorded; a second Ctrl-C raises KeyboardInterrupt.
 
     Args:
         notice: Printed to stderr at Ctrl-C; empty: nothing is printed.

@@ -20,8 +20,8 @@ _EPILOG = """
 Settings of the recipe are overridden by those of --config FILE (YAML, names with underscores; "config: OTHER.yaml" in
 it includes another file, relative to its folder), and these by the command line. The same
 command resumes a run that was stopped or killed. Ctrl-C saves and stops; a second one stops at once. Exit status: 0
-if the run is complete, 75 if SIGTERM or SIGUSR1 stopped it after a checkpoint, 130 if Ctrl-C did, 1 for an error,
-2 for bad usage. Several processes: torchrun --nproc-per-node=N -m prime_dali train ...
+if the run is complete, 75 if SIGTERM, SIGUSR1 or SIGHUP stopped it after a checkpoint, 130 if Ctrl-C did, 1 for an
+error, 2 for bad usage. Several processes: torchrun --nproc-per-node=N -m prime_dali train ...
 """
 
 

@@ -100,11 +100,13 @@ class Trainer:
         self._ended("network")
 
     def run(self) -> Result:
-        """Train to the end, or until a signal (SIGTERM, SIGUSR1, Ctrl-C: save and stop; Ctrl-C again: stop at once).
+        """Train to the end, or until a signal: SIGTERM, SIGUSR1, SIGHUP, Ctrl-C: save and stop; Ctrl-C again: stop at
+        once.
 
         Raises:
             checkpoint.Diverged: The loss is NaN or infinite; the last checkpoint is kept.
-            OSError: A checkpoint or the log cannot be written.
+            OSError: A checkpoint or the log cannot be written; or a line for the user could not, and the run has saved
+                and stopped.
             RuntimeError: Another run is writing in the folder.
         """
         with self._stopping, self.outputs.opened(self.step, self.total):
@@ -134,7 +136,7 @@ class Trainer:
             self._collect_losses()
             now = time.monotonic()
             stop, late, microseconds = self.ranks.sum(
-                self._stopping.asked, logs and now - saved > 60 * config.save_minutes, round(1e6 * (now - started))
+                self._asked, logs and now - saved > 60 * config.save_minutes, round(1e6 * (now - started))
             )
             ask = self.step + steps_between(timed, 1e-6 * microseconds / self.ranks.world)
             if not (logs or stop):
@@ -148,8 +150,15 @@ class Trainer:
                 self._save()
                 saved = time.monotonic()
             started, timed = time.monotonic(), 0
+        if self.outputs.failed is not None:
+            raise self.outputs.failed
         finished = self.step >= self.total and not self._validation_due()
         return Result(finished, self.step, self.accuracy, self.seconds, self._stopping.interrupted and not finished)
+
+    @property
+    def _asked(self) -> bool:
+        """Whether this process is to save and stop."""
+        return self._stopping.asked or self.outputs.failed is not None
 
     def about(self) -> str:
         """A summary of the run for the user: a line each for data, network, method, device and folder."""
@@ -232,14 +241,14 @@ class Trainer:
         self.ranks.broadcast(network.buffers())
         images = self.data.validation_images
         counts = count_correct(
-            network, self.data.validation(), self.ranks, self.dtype, lambda: self._stopping.asked,
+            network, self.data.validation(), self.ranks, self.dtype, lambda: self._asked,
             lambda count: self.outputs.note(f"validating, {min(count * self.ranks.world / images, 1):.0%}"),
         )  # fmt: skip
         self.outputs.note("")
         self.network.train()
         if counts is None:
             return True
-        correct, images_seen, asked = self.ranks.sum(*counts, self._stopping.asked)
+        correct, images_seen, asked = self.ranks.sum(*counts, self._asked)
         self.accuracy, self._validated = correct / images_seen, self.step
         self._log(accuracy=self.accuracy, correct=correct, images=images_seen)
         own = "" if average is None else " (EMA)"

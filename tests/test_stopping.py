@@ -1,0 +1,56 @@
+"""What stops a training run after it has saved: signals, and output that cannot be written."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import training
+
+from prime_dali._progress import Progress
+from prime_dali.training import train
+from prime_dali.training.stopping import Stopping
+from prime_dali.training.trainer import Trainer
+
+cifar, one_thread = training.cifar, training.one_thread  # fixtures
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_signals(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with Stopping("") as stopping:
+        assert not stopping.asked
+        signal.raise_signal(number)
+        assert (stopping.asked, stopping.interrupted) == (True, False)
+    assert signal.getsignal(number) is before
+
+
+def test_nohup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it starts ignores SIGHUP, and goes on."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stopping("") as stopping:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stopping.asked
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("bar", [None, Progress])
+def test_a_run_whose_output_is_gone_saves_and_stops(cifar: Path, tmp_path: Path, bar: type | None) -> None:
+    """At the first line, of the first validation; the same command resumes."""
+    config = train.read(training.settings(cifar, tmp_path, "--validate-every", "1"))
+    lines = []
+
+    def gone(line: str) -> None:
+        lines.append(line)
+        raise BrokenPipeError(line)
+
+    with pytest.raises(BrokenPipeError, match="epoch 1 of 3"):
+        Trainer(config, training.ALONE, gone, bar).run()
+    assert len(lines) == 1  # no other is tried
+    resumed = Trainer(config, training.ALONE, lines.append)
+    assert 6 < resumed.step <= 8  # at the next line of the log
+    assert resumed.run().finished
+    assert [line.partition(":")[0] for line in lines[2:]] == ["epoch 2 of 3", "epoch 3 of 3"]
