@@ -11,24 +11,33 @@ from prime_dali.data import sampling as order
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 
-def windows(count: int, height: int, width: int, ratio: tuple = (3 / 4, 4 / 3)) -> tuple[np.ndarray, np.ndarray]:
+RATIO = (3 / 4, 4 / 3)
+
+
+def windows(
+    count: int, height: int, width: int, ratio: tuple = RATIO, area: tuple = (0.08, 1.0)
+) -> tuple[np.ndarray, np.ndarray]:
     ones = np.ones(count, np.int64)
-    return order.random_crops(height * ones, width * ones, np.arange(count), 0 * ones, 5, (0.08, 1.0), ratio)
+    return order.random_crops(height * ones, width * ones, np.arange(count), 0 * ones, 5, area, ratio)
 
 
-@pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (0.2, 3)])
-def test_crops_have_the_laws_of_torchvision(ratio: tuple) -> None:
+# Images of few pixels, where a pixel more or less is a large part of a window.
+@pytest.mark.parametrize(
+    ("height", "width", "area", "ratio"),
+    [(300, 400, (0.08, 1.0), RATIO), (300, 400, (0.3, 0.6), (0.2, 3)), (3, 4, (0.08, 1.0), (0.2, 3))],
+)
+def test_crops_have_the_laws_of_torchvision(height: int, width: int, area: tuple, ratio: tuple) -> None:
     torchvision = pytest.importorskip("torchvision")
     torch.manual_seed(0)
-    count, height, width = 4000, 300, 400
-    corner, window = windows(count, height, width, ratio)
+    count = 4000
+    corner, window = windows(count, height, width, ratio, area)
     assert (corner >= 0).all()
     assert (corner + window <= [height, width]).all()
     image = torch.empty(3, height, width)
     draw = torchvision.transforms.RandomResizedCrop.get_params
-    theirs = np.array([draw(image, [0.08, 1.0], list(ratio)) for _ in range(count)])
+    theirs = np.array([draw(image, list(area), list(ratio)) for _ in range(count)])
     for ours, other in zip(np.concatenate([corner, window], 1).T, theirs.T, strict=True):
-        grid = np.arange(0, width, 10)
+        grid = np.arange(0, width, max(1, width // 40))
         distance = np.abs((ours[:, None] <= grid).mean(0) - (other[:, None] <= grid).mean(0)).max()
         assert distance < 1.95 * (2 / count) ** 0.5  # Kolmogorov-Smirnov, 0.1 % of honest runs
 
@@ -58,7 +67,8 @@ def test_crops_of_images_that_no_attempt_fits(height: int, width: int, middle: t
     assert (corner >= 0).all()
     assert (window >= 1).all()
     assert (corner + window <= [height, width]).all()
-    assert middle in {tuple(w) for w in window.tolist()}
+    assert {tuple(w) for w in window.tolist()} == {middle}
+    assert (corner == (np.array([height, width]) - window) // 2).all()
 
 
 def test_no_two_purposes_have_the_same_random_numbers() -> None:
