@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
 
 import converting
-from converting import example, labeled, members, record
+from converting import example, field, labeled, members, record, varint
 from nvidia.dali import Pipeline, fn
 from nvidia.dali import tfrecord as tfrec
 
@@ -72,6 +74,7 @@ def test_labels_of_tfrecords(tmp_path: Path) -> None:
         (-1, "labels missing: expected integers from 0, got -1"),
         ([1, 2], "expected a label, an integer or"),
         ([b"x", b"y"], "expected a label, an integer or a class name, got 2 of bytes"),
+        (b"", "expected a label, an integer or a class name, got 1 of bytes"),
         (b"caf\xe9", r"a\.tfrecord.*: expected a label that is UTF-8 text"),
     ):
         path.write_bytes(record(example({"image": image, "label": label})))
@@ -80,6 +83,34 @@ def test_labels_of_tfrecords(tmp_path: Path) -> None:
     for images, got in (([image, image], "2 of bytes"), (7, "1 of integers"), (b"", "1 of bytes")):
         path.write_bytes(record(example({"image": images, "label": 0})))
         with pytest.raises(ShardError, match=f"record at byte 0: expected the bytes of one image, got {got}"):
+            open_records(path)
+
+
+def test_examples_with_fields_of_other_programs(tmp_path: Path) -> None:
+    """Fields of every wire type that an Example does not have are passed over; of two lists, none is the label."""
+    path, own = tmp_path / "a.tfrecord", example({"image": IMAGE, "label": 3})
+    path.write_bytes(record(b"\x10\x07" + b"\x19" + bytes(8) + b"\x25" + bytes(4) + field(6, b"\xff") + own))
+    assert open_records(path).labels.tolist() == [3]
+    lists = field(1, field(1, b"x")) + field(3, field(1, b"\x01"))
+    label = field(1, field(1, field(1, b"label") + field(2, lists)))
+    path.write_bytes(record(example({"image": IMAGE}) + label))
+    with pytest.raises(ShardError, match=r"labels missing: expected a label .*, got image;"):
+        open_records(path)
+
+
+def test_what_is_no_record_and_no_example(tmp_path: Path) -> None:
+    """A damaged length would find other records in the same bytes; an image ends with its record."""
+    path, content = tmp_path / "a.tfrecord", example({"label": 3, "image": IMAGE})
+    sound, size = record(content), len(IMAGE)
+    longer = content.replace(varint(size) + IMAGE, varint(size + 4) + IMAGE)
+    other, length = "record at byte 0: expected a tf.train.Example, got other content", "that of the record's length"
+    for given, message in (
+        (bytes([sound[0] ^ 1]) + sound[1:], f"damaged at byte 0: the checksum is not {length}"),
+        (gzip.compress(sound), f"damaged at byte 0: the checksum is not {length} (it is compressed; decompress it)"),
+        (record(longer), other), (record(b"\x0b"), other), (record(b"\xff" * 9)[:-4] + b"\xff" * 4, other),
+    ):  # fmt: skip
+        path.write_bytes(given)
+        with pytest.raises(ShardError, match=f"{re.escape(message)}$"):
             open_records(path)
 
 
