@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,25 @@ def test_other_members_of_a_webdataset_are_no_samples(tmp_path: Path) -> None:
     assert open_records(path).labels.tolist() == [3]
 
 
+def test_names_of_the_members_of_a_webdataset(tmp_path: Path) -> None:
+    """Keys end at the first dot and have their folder; extensions are in any case, an image's is the last one."""
+    named = ("x/0.JPG", IMAGE), ("x/0.CLS", b"5"), ("y/0.photo.png", IMAGE), ("y/0.json", b'{"label": 6, "json": 7}')
+    path = members(tmp_path / "a.tar", *named)
+    assert open_records(path).labels.tolist() == [5, 6]
+    assert open_records(members(tmp_path / "b.tar", *named[2:]), label="json").labels.tolist() == [7]
+    with tarfile.open(path, "a") as tar:
+        folder = tarfile.TarInfo("photos.v1")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+    assert len(open_records(path)) == 2
+
+
 @pytest.mark.parametrize(("labels", "message"), [
     ([("txt", b"a cat")], r"sample '0': labels missing: expected a member cls, or label, cls or class in json, got neither; label="),
     ([("cls", b"caf\xe9")], r"sample '0': expected a label that is UTF-8 text, got b'caf.xe9'"),
     ([("cls", b"")], "sample '0': expected a label, got an empty member"),
     ([("json", b'{"label": 0.5}')], "sample '0': expected an integer or a class name in 'label', got 0.5"),
+    ([("json", b'{"label": true}')], "sample '0': expected an integer or a class name in 'label', got True"),
     ([("json", b"{")], "sample '0': expected JSON, got other text"),
     ([("cls", b"1"), ("cls", b"cat")], "expected integers or class names as labels, got both"),
     ([("cls", b"-1")], "labels missing: expected integers from 0, got -1"),
