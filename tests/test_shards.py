@@ -92,6 +92,18 @@ def test_shards_are_a_partition() -> None:
             Shard(number, count)
 
 
+def test_shards_of_several_numbers_and_without_jobs(tmp_path: Path) -> None:
+    """As of two machines that were told different numbers; other folders are none of shards."""
+    for name in ("0-of-2", "1-of-3", "3-of-2", "0-of-200000", "x-of-y"):
+        (tmp_path / ".shards" / name).mkdir(parents=True)
+    assert partition.found(tmp_path) == [Shard(0, 2), Shard(1, 3)]
+    message = "expected shards of one number, got shards of 2 and 3"
+    with pytest.raises(ValueError, match=message), partition.joining(tmp_path):
+        pass
+    (tmp_path / "part").write_bytes(b"abc")
+    assert list(partition.woven([tmp_path / "part", tmp_path / "none"], [3])) == [b"abc"]
+
+
 @pytest.mark.parametrize("count", [2, 6])  # more than there are images
 def test_augment(count: int, source: Path, tmp_path: Path, command: Command) -> None:
     one, out = tmp_path / "one", tmp_path / "out"
