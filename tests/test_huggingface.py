@@ -96,7 +96,7 @@ def test_a_batch_without_the_index(tmp_path: Path) -> None:
         train(tmp_path, prime_dali.PRIME("cifar"), index_key="number")
 
 
-def test_labels_of_three_views() -> None:
+def test_labels_of_three_views(tmp_path: Path) -> None:
     from prime_dali.integrations.huggingface import _jsd
 
     logits = torch.zeros(6, 2)
@@ -104,6 +104,10 @@ def test_labels_of_three_views() -> None:
     assert soft == _jsd({"logits": logits}, torch.tensor([0, 1]), 4) == pytest.approx(np.log(2) * 2 / 4)
     with pytest.raises(ValueError, match=r"labels: expected int64 \[N\], or soft labels, floating \[N, C\], got"):
         _jsd({"logits": logits}, torch.full((2,), 0.5))
+    three, one = (prime_dali.PRIME("cifar", views=views) for views in (3, 1))
+    arguments = transformers.TrainingArguments(str(tmp_path), report_to=[], use_cpu=True)
+    for augment, options, loss in ((three, {}, _jsd), (one, {}, None), (three, {"compute_loss_func": print}, print)):
+        assert PRIMETrainer(Model(), arguments, augment=augment, **options).compute_loss_func is loss
     with pytest.raises(TypeError, match=r"augment: expected a prime_dali.PRIME, got str"):
         PRIMETrainer(Model(), augment="cifar")  # type: ignore[arg-type]
 

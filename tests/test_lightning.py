@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -42,14 +42,28 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.01)
 
 
-class Doubled(lightning.LightningDataModule):
-    """Has a hook of its own."""
-
+class Plain(lightning.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         return loader()
 
+
+class Doubled(Plain):
+    """Has a hook of its own."""
+
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return {"image": batch[0] // 2, "index": batch[2]}
+
+
+class Named(NamedTuple):
+    image: torch.Tensor
+    index: torch.Tensor
+
+
+class Hooked(Model):
+    """Has a hook of its own, which makes named tuples."""
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return Named(batch[0] // 2, batch[2])
 
 
 def loader(images: torch.Tensor = IMAGES) -> DataLoader:
@@ -82,6 +96,13 @@ def test_behind_the_hook_of_a_data_module(tmp_path: Path) -> None:
     out = torch.cat([batch["image"] for batch in model.seen])
     assert torch.equal(out, prime_dali.PRIME("cifar", seed=5)(IMAGES // 2, INDEX, 0))
     assert "on_after_batch_transfer" not in vars(data)
+
+
+def test_behind_the_hook_of_the_module_where_the_data_module_has_none(tmp_path: Path) -> None:
+    model, prime = Hooked(), PRIMECallback(prime_dali.PRIME("cifar", seed=5), index_key=1)
+    trainer(tmp_path, prime, max_epochs=1).fit(model, datamodule=Plain())
+    out = torch.cat([batch.image for batch in model.seen])
+    assert torch.equal(out, prime_dali.PRIME("cifar", seed=5)(IMAGES // 2, INDEX, 0))
 
 
 def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
