@@ -115,6 +115,14 @@ def test_draws_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(again, first[:4])
 
 
+def test_numbers_of_the_generator_seldom_meet() -> None:
+    """They are of 62 bits: of 20 or 32 bits, images of one epoch would often have the same draw."""
+    torch.manual_seed(0)
+    first = [PRIME("cifar").make_params([IMAGES[0]])["first"] for _ in range(100)]
+    assert 2**60 < max(first) < 2**62
+    assert len({number % 2**20 for number in first}) == 100
+
+
 def test_indices_that_come_again_without_an_epoch_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
     """Once, by whichever worker of the second epoch has the first index again."""
     transform = PRIME("cifar", index_key="index")
