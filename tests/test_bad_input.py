@@ -194,6 +194,7 @@ CASES = {
     "module index": (lambda: PRIME("cifar")(images(), [0, 1]), TypeError, "index: expected an int64 torch.Tensor, got list"),
     "module index length": (lambda: PRIME("cifar")(images(), torch.arange(3)), ValueError, "index: expected one number for each of 2 images, got 3"),
     "module index scalar": (lambda: PRIME("cifar")(images(), torch.tensor(3)), ValueError, "index: expected one number for each of 2 images, got 1"),
+    "module index device": (lambda: PRIME("cifar")(images(), INDEX.to("meta")), ValueError, "index: expected on cpu like images, got meta"),
     "module index float": (lambda: PRIME("cifar")(images()[0], 3.0), TypeError, "index: expected an int, got float (3.0)"),
     "module images": (lambda: PRIME("cifar")(np.zeros((2, 3, 16, 20))), TypeError, "images: expected a torch.Tensor, got ndarray"),
     "module axes": (lambda: PRIME("cifar")(torch.zeros(16, 20)), ValueError, "images: expected [N, C, H, W] or [C, H, W] (or clips [N, T, C, H, W]) of 1 to 16 channels, got [16, 20]"),

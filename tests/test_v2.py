@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -134,13 +135,27 @@ def test_indices_that_come_again_without_an_epoch_are_warned_of(recwarn: pytest.
     assert [str(each.message)[:38] for each in recwarn] == ["PRIME: index 2 came again, without an "]
 
     named = PRIME("cifar", index_key="index")
-    for epoch in range(2):
+    for epoch in (0, 1, 0):
         named.set_epoch(epoch)
-        named({"image": IMAGES, "index": torch.arange(4)})
+        for first in (0, 4):
+            named({"image": IMAGES, "index": torch.arange(first, first + 4)})
     in_workers = PRIME("cifar", index_key="index")
     for _ in range(2):
         list(DataLoader(Samples(in_workers), 1, num_workers=1, multiprocessing_context="fork"))
     assert in_workers._noticed[0] == _epochs._WARNED  # the warning is the worker's
+    assert len(recwarn) == 1
+
+
+def test_indices_that_come_again_within_an_epoch_are_meant(
+    recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of samplers that repeat: whichever worker has the index, they are of one loader until its next epoch."""
+    transform = PRIME("cifar", index_key="index")
+    for worker, seed in ((0, 7), (1, 7), (0, 9)):
+        assert not recwarn
+        info = SimpleNamespace(id=worker, seed=seed + worker)
+        monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda info=info: info)
+        transform({"image": IMAGES[0], "index": 2})
     assert len(recwarn) == 1
 
 
