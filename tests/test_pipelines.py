@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,7 @@ def test_what_an_epoch_holds(folder: Path, shards: int, last_batch: str) -> None
         else:
             assert len(seen) == 3 * sum(batches)
             assert len(set(seen)) == (len(seen) if last_batch == "drop" else COUNT)
+            assert max(Counter(seen).values()) <= 1 + (last_batch == "fill")
         orders.append(seen)
     assert orders[0] != orders[1]
 
