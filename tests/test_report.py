@@ -1,0 +1,73 @@
+"""The content of ``results.json`` and ``results.csv``, from counts that are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from evaluating import classifier, gray
+
+from prime_dali.evaluation import benchmarks, image_sets, names, report
+from prime_dali.evaluation.calibration import Calibration
+from prime_dali.evaluation.scores import Count
+
+SNOW, FOG = "snow", "fog"
+ACCURACIES = {c: dict.fromkeys(names.SEVERITIES, 0.5) for c in names.CORRUPTIONS if c != SNOW}
+
+
+def corrupted(*counted: str, extra: tuple[str, ...] = (), manifest: dict | None = None) -> benchmarks.Corrupted:
+    available = frozenset((c, s) for c in (*counted, *extra) for s in names.SEVERITIES)
+    return benchmarks.Corrupted(Path("c"), counted, extra, available, lambda c, s: None, manifest)  # type: ignore[arg-type, return-value]
+
+
+def test_a_set_of_images() -> None:
+    what = image_sets.Arrays(gray([3, 3, 5]), np.array([3, 3, 5]), masked=True)
+    count = Count(2, 3, Calibration(0.125, 0.25))
+    results = report.collect(classifier(), None, {"clean": what}, {"clean": count}, {}, {})
+    entry = {"images": 3, "correct": 2, "accuracy": 2 / 3, "calibration": {"ece": 0.125, "rms": 0.25}}
+    assert results["sets"]["clean"] == entry | {"missing": [], "masked_to_classes": 2}
+    assert list(report._csv_rows(results))[1] == ["clean", False, "", "", 3, 2, 2 / 3, 0.125, 0.25, "", ""]
+
+
+@pytest.mark.parametrize("manifest", [None, {}])
+def test_further_corruptions_are_in_no_mean(manifest: dict | None) -> None:
+    what = corrupted(FOG, extra=("saturate",), manifest=manifest)
+    rows = {FOG: (1, Calibration(0.5, 0.25)), "saturate": (4, Calibration(0.125, 0.0625))}
+    counts = {c: {s: Count(right, 4, errors) for s in names.SEVERITIES} for c, (right, errors) in rows.items()}
+    results = report.collect(classifier(), None, {"imagenet-c": what}, {"imagenet-c": counts}, {"imagenet-c": report.Rule("none")}, {})  # fmt: skip
+    found = results["sets"]["imagenet-c"]
+    scores = found["scores"]
+    assert (scores["corruption_accuracy"], scores["by_severity"][3], scores["mce"]) == (0.25, 0.25, 75)
+    assert scores["by_corruption"] == {FOG: 0.25, "saturate": 1}
+    assert found["calibration"]["mean"] == {"ece": 0.5, "rms": 0.25}
+    assert found["regenerated"] is (manifest is not None)
+    rows_of_csv = list(report._csv_rows(results))
+    made = manifest is not None
+    assert rows_of_csv[1] == ["imagenet-c", made, FOG, 1, 4, 1, 0.25, 0.5, 0.25, "", ""]
+    assert rows_of_csv[10] == ["imagenet-c", made, "saturate", 5, 4, 4, 1, 0.125, 0.0625, "", ""]
+
+
+def test_a_benchmark_without_calibration() -> None:
+    counts = {FOG: {s: Count(1, 4, Calibration(0.5, 0.25) if s > 1 else None) for s in names.SEVERITIES}}
+    results = report.collect(classifier(), None, {"cifar-c": corrupted(FOG)}, {"cifar-c": counts}, {"cifar-c": report.Rule("none")}, {})  # fmt: skip
+    assert "calibration" not in results["sets"]["cifar-c"]
+    assert list(report._csv_rows(results))[2] == ["cifar-c", False, FOG, 2, 4, 1, 0.25, "", "", "", ""]
+
+
+def test_what_a_reference_lacks() -> None:
+    """But for what nobody has: no corruption that is not scored, and no classes that are missing here too."""
+    found = report.Reference(Path("r"), "a network", ACCURACIES, {}, (SNOW, "1 class"))
+    assert found.lacks([FOG], ["1 class"]) == []
+    assert found.lacks([FOG], []) == ["1 class"]
+    assert found.lacks([FOG, SNOW], ["1 class"]) == [SNOW]
+
+
+def test_the_mce_of_parts() -> None:
+    """Over the corruptions that have all severities; without any there is none."""
+    rule = report.Rule("none", missing=("some",))
+    accuracies = {FOG: dict.fromkeys(names.SEVERITIES, 0.75), SNOW: {1: 1.0}}
+    assert rule.mce(accuracies, [FOG, SNOW]) == 25
+    assert rule.mce(accuracies, [SNOW]) is None
+    with pytest.raises(ValueError, match="snow severity 2, 3, 4, 5"):
+        report.Rule("none").mce(accuracies, [SNOW])
