@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import tarfile
 from pathlib import Path
@@ -144,6 +145,29 @@ def test_rows_of_parquet_without_a_label(tmp_path: Path) -> None:
         parquet.write_table(pa.table(columns), path)
         with pytest.raises(ShardError, match=rf"^{path}: row 0 or after: {message}"):
             open_records(path)
+
+
+def test_columns_of_arrow_files(tmp_path: Path) -> None:
+    """Labels by name; of several columns of images, the one of a usual name; large columns, and parts without rows."""
+    pa, path = pytest.importorskip("pyarrow", reason="pyarrow is not installed"), tmp_path / "a.arrow"
+    kinds = {"seen": "Image", "image": "Image", "a": "ClassLabel", "b": "ClassLabel"}
+    features = {name: {"_type": kind, "names": ["x", "y"]} for name, kind in kinds.items()}
+    images = [content for content, _, _ in SAMPLES]
+    columns = {"seen": images[::-1], "image": pa.array(images, pa.large_binary()), "a": [1, 0, 1], "b": [0, 0, 1]}
+    batch = pa.RecordBatch.from_pydict(columns)
+    batch = batch.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
+        stream.write_batch(batch.slice(0, 0))
+        stream.write_batch(batch)
+    found = open_records(path, label="b")
+    assert (found.labels.tolist(), found.classes) == ([0, 0, 1], ("x", "y"))
+    assert [found.encoded(i) for i in range(3)] == images
+    assert open_records(path, label="a").labels.tolist() == [1, 0, 1]
+    with pytest.raises(ShardError, match=r"labels missing: expected a column label, .*, got seen, image, a, b"):
+        open_records(path)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"image": images, "label": [0, 1, 2], "kind": [2, 2, 3]}), tmp_path / "b.parquet")
+    assert open_records(tmp_path / "b.parquet", label="kind").labels.tolist() == [2, 2, 3]
 
 
 def test_class_folders_have_no_other_label(tmp_path: Path) -> None:

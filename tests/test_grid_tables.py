@@ -157,6 +157,38 @@ def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureF
         grid_file.over_seeds(grid.runs[:1], [1])
 
 
+def test_conditions_of_the_numbers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """One run of an earlier version, on parts of unequal size of a benchmark that lacks one, and on C-bar."""
+    parsed = options(alpha, "--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c")
+    grid = grids.read_grid(alpha.ANALYSIS, parsed, {})
+    finished(grid, grid.runs[0])
+    path = tmp_path / grid.runs[0].name / grid_finished.FILE
+    content = json.loads(path.read_text())
+    content["results"]["sets"]["cifar-c"] |= {"missing": ["snow"], "images": {"fog": {"1": 10, "2": 8}}}
+    content["results"]["sets"]["cifar-c-bar"] = {"scores": {"corruption_accuracy": 0.375}}
+    path.write_text(json.dumps(content))
+    grids.run(alpha.ANALYSIS, parsed, {})
+    said = capsys.readouterr().out
+    for line in (
+        "corruptions: /c, as found, without a manifest.json; 8 to 10 images per corruption and severity; PARTIAL, missing: snow\n",
+        "one run each: differences within the spread over seeds are not significant\n",
+        "training images: NOT the published ones",
+        ", of runs of earlier versions with the first step, which compiles the network, while up to 2 runs shared",
+    ):
+        assert line in said
+    row = table(tmp_path, "alpha")[f"{grid.runs[0].name} measured"]
+    assert (row["C-bar"], row["seeds"]) == ("37.5", "1")
+    large = options(
+        alpha, "--out", tmp_path, "--set", "recipe=in100", "data=/d", "--evaluate", "imagenet-c=/c", "--seeds", 1
+    )
+    grid = grids.read_grid(alpha.ANALYSIS, large, {})
+    finished(grid, grid.runs[0])
+    rows = grid_tables.rows(grid, {one.name: grids.state(grid, one) for one in grid.runs})
+    conditions = grid_tables.conditions(grid, rows, [])
+    assert any("one run each" in line for line in conditions)
+    assert not any("training images" in line for line in conditions)  # only CIFAR's means are known
+
+
 def test_calibration_is_a_column_where_it_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Two seeds of one method with it; of the other, a run of a version that did not measure it has no number."""
     words = ["--out", tmp_path, "--collect", "--set", "data=/d", "--evaluate", "cifar-c=/c", "--seeds", 1, 2]

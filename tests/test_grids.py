@@ -214,6 +214,9 @@ def test_runs_of_other_grids_are_taken_over(tmp_path: Path, cifar: Path, capsys:
     other = grids.read_grid(compare.analysis("draws"), evaluated_otherwise, {})
     grid_finished.take_over(other, other.runs, [tmp_path / "methods"])
     assert not (tmp_path / "other").exists()
+    assert grid_finished.evaluated({"device": "cpu", "batch": 7, "workers": 3, "bn-adapt": "full", "clean": "/d"}) == {
+        "bn-adapt": "full", "clean": True,
+    }  # fmt: skip
     # Neither where CIFAR's images are here and have other means, nor for a run with data of its own, such as copies.
     for name, means in (("image", [1.0, 2.0, 3.0]), ("copies", None)):
         finished(methods_grid, methods_grid.runs[2], 0.5, means=means)
@@ -293,6 +296,9 @@ def test_copies(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"copies: expected a folder with 3 of each image, got .* with 2"):
         sample_complexity.build({}, {"copies": {3: tmp_path}})
     assert options(sample_complexity, "--out", "o", "--copies", "1=a").copies == ["1=a"]
-    for words in (["--copies", "a"], ["--copies", "x=a"], []):
+    short = sample_complexity.build({"epochs": 10}, {"copies": {30: "many", 4: "four"}})
+    assert [run.settings.get("epochs") for run in short] == [2, 1, None]
+    assert not sample_complexity.ANALYSIS.base["jsd"]
+    for words in (["--copies", "a"], ["--copies", "x=a"], ["--copies", "1=a", "1=b"], []):
         with pytest.raises(ValueError, match="copies: expected"):
             sample_complexity.run(options(sample_complexity, "--out", "o", *words))

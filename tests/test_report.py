@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,19 @@ def test_a_benchmark_without_calibration() -> None:
     results = report.collect(classifier(), None, {"cifar-c": corrupted(FOG)}, {"cifar-c": counts}, {"cifar-c": report.Rule("none")}, {})  # fmt: skip
     assert "calibration" not in results["sets"]["cifar-c"]
     assert list(report._csv_rows(results))[2] == ["cifar-c", False, FOG, 2, 4, 1, 0.25, "", "", "", ""]
+
+
+def test_a_reference_is_read_as_it_was_written(tmp_path: Path) -> None:
+    counts = {FOG: {s: Count(s - 1, 4) for s in names.SEVERITIES}}
+    results = report.collect(classifier(source="a network"), None, {"cifar-c": corrupted(FOG)}, {"cifar-c": counts},
+                             {"cifar-c": report.Rule("none", missing=("1 class",))}, {"bn_adapt": None})  # fmt: skip
+    (path := tmp_path / "results.json").write_text(json.dumps(results))
+    found = report.read_reference(path, "cifar-c", None)
+    assert found.accuracies == {FOG: {s: (s - 1) / 4 for s in names.SEVERITIES}}
+    assert (found.source, found.missing, found.images[FOG]["5"]) == ("a network", ("1 class",), 4)
+    path.write_text(json.dumps(results | {"format": "another"}))
+    with pytest.raises(ValueError, match=r"expected results.json of prime-dali evaluate with cifar-c .*'another'"):
+        report.read_reference(path, "cifar-c", None)
 
 
 def test_what_a_reference_lacks() -> None:
