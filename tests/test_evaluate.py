@@ -137,6 +137,7 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
 
     text = (tmp_path / "out" / "results.md").read_text()
     assert text.strip() in shown.out
+    assert f"- {checkpoint}, epoch 5\n" in text
     assert "mCE, normalization none" in text
     assert "- clean: 10 images\n" in text
     assert re.search(r"\| snow +\|.* 83\.1 \| +89\.7 \| +89\.3 \|", text)  # the paper's, marked in the header
@@ -175,13 +176,13 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     )
     assert wanted in capsys.readouterr().err
     results["sets"]["cifar-c"]["missing"] = ["1 of 10 classes (cat)"]
-    results["sets"]["cifar-c"]["images"]["snow"]["2"] = 7
+    results["sets"]["cifar-c"]["images"]["snow"] |= {"2": 7, "3": 9}
     partial.write_text(json.dumps(results))
     assert cli.main([*arguments, "--device", "cpu", "--reference", str(partial)]) == 1
     assert "lacks 1 of 10 classes (cat); evaluate" in capsys.readouterr().err
     partial.write_text(json.dumps(results | {"sets": {"cifar-c": results["sets"]["cifar-c"] | {"missing": []}}}))
     assert cli.main([*arguments, "--device", "cpu", "--reference", str(partial)]) == 0
-    assert f"in {partial}, of ANOTHER NUMBER of images, 7\n" in capsys.readouterr().out
+    assert f"in {partial}, of ANOTHER NUMBER of images, 7 to 9\n" in capsys.readouterr().out
     results["sets"]["cifar-c"]["missing"] = []
     for key, value, got in (("dataset", "CIFAR-100", "CIFAR-100"), ("settings", {"bn_adapt": {"N": 1}}, "adapted")):
         (tmp_path / "other.json").write_text(json.dumps(results | {key: value}))
@@ -362,3 +363,17 @@ def test_reported_rows_of_adapted_networks(key: str) -> None:
     assert re.search(r"\| PRIME, adapted \(partial\), reported +\| +75\.3 \| +- \|", text)
     assert re.search(r"\| PRIME, reported +\| +71\.6 \| +61\.0 \|", text)
     assert "single" not in text
+    assert "adapted (partial)" not in report_tables.summary(results | {"dataset": "ImageNet"})
+
+
+def test_reported_numbers_of_several_sets() -> None:
+    bar = {"scores": {"corruption_accuracy": 0.5}, "regenerated": True}
+    sets = {
+        "clean": {"accuracy": 0.1},
+        "imagenet-c-bar": bar,
+        "imagenet-r": {"accuracy": 0.2},
+        "stylized": {"accuracy": 0.3},
+    }
+    text = report_tables.summary({"dataset": "ImageNet", "settings": {"bn_adapt": None}, "sets": sets})
+    assert re.search(r"\| measured +\| +10\.00 \| +50\.00 \| +20\.00 \| +30\.00 \|", text)
+    assert re.search(r"\| PRIME, reported +\| +77\.0 \| +49\.6 \| +42\.2 \| +14\.0 \|", text)

@@ -167,6 +167,7 @@ def test_columns_of_arrow_files(tmp_path: Path) -> None:
         open_records(path)
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pa.table({"image": images, "label": [0, 1, 2], "kind": [2, 2, 3]}), tmp_path / "b.parquet")
+    assert open_records(tmp_path / "b.parquet").labels.tolist() == [0, 1, 2]  # and is kept, of this label
     assert open_records(tmp_path / "b.parquet", label="kind").labels.tolist() == [2, 2, 3]
 
 

@@ -103,6 +103,9 @@ def test_runs_that_are_killed_and_fail(
     ]  # fmt: skip
     kept = (out / "primitives=none" / "finished.json").read_text()
     assert not [folder for folder in (cifar, corrupted, out) if str(folder) in kept]  # it may be given to others
+    content = json.loads(kept)
+    assert (content["steps"], content["first_step_counts"]) == (5, False)
+    assert 0 < content["seconds"] < 200
     # The numbers are those of the evaluation.
     row = table(out)["primitives=none measured"]
     results = json.loads((out / "primitives=none" / "evaluation" / "results.json").read_text())
@@ -121,6 +124,7 @@ def test_runs_that_are_killed_and_fail(
     other = [*words, "--collect", "--set", f"data={cifar}", *TINY, "epochs=2"]
     ablation.run(options(ablation, *other))
     assert "primitives=none, finished with other settings" in capfd.readouterr().out
+    assert table(out)["primitives=none measured"]["corrupted"] == ""
     assert (out / "primitives=none" / "last.pt").stat().st_mtime_ns == checkpoint
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from evaluating import classifier, gray
 
-from prime_dali.evaluation import benchmarks, image_sets, names, report
+from prime_dali.evaluation import benchmarks, image_sets, names, report, report_tables
 from prime_dali.evaluation.calibration import Calibration
 from prime_dali.evaluation.scores import Count
 
@@ -75,6 +75,7 @@ def test_what_a_reference_lacks() -> None:
     assert found.lacks([FOG], ["1 class"]) == []
     assert found.lacks([FOG], []) == ["1 class"]
     assert found.lacks([FOG, SNOW], ["1 class"]) == [SNOW]
+    assert report_tables._unlike({"images": {FOG: {"1": 3}}}, {"images": {FOG: {1: 3, 2: 4}, SNOW: {1: 5}}}) == ""
 
 
 def test_the_mce_of_parts() -> None:
