@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -99,6 +101,14 @@ def test_counting_with_adaptation() -> None:
     adapt = adaptation.Adaptation(0, 8)
     assert evaluate.count(network, images, STATISTICS, device=CPU, batch=3, adapt=adapt).correct == 8
     assert layer.running_mean[0].item() == pytest.approx(30 / 255)
+
+
+def test_counting_adapts_to_the_images_that_were_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr(adaptation, "adapted", lambda network, images, prior: seen.append(images) or nullcontext())
+    labels, adapt = np.arange(10), adaptation.Adaptation(16, 3, seed=1)
+    evaluate.count(Gray(10), image_sets.Arrays(gray(labels), labels), STATISTICS, CPU, 4, adapt, "fog 1")
+    assert (255 * seen[0].mean((1, 2, 3)) / 20).round().tolist() == adapt.draw("fog 1", 10).tolist() != [0, 1, 2]
 
 
 def test_draws_are_named_by_seed_and_set() -> None:

@@ -119,6 +119,19 @@ def test_tables_and_pictures_with_a_run_missing(
         assert "training images: NOT the published ones, by their means per channel, [1.0" not in said  # of copies
 
 
+def test_the_plot_of_copies_has_measured_numbers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[grid_tables.Row] = []
+    monkeypatch.setattr(sample_complexity.grid_plots, "draw_line", lambda axes, rows, *_, **__: drawn.extend(rows))
+    numbers = {"clean": 75.0, "corrupted": 50.0}
+    rows = [
+        grid_tables.Row(f"k={k}", "CIFAR-10", measured, scores=numbers, x=k)
+        for k in (1, 4)
+        for measured in (True, False)
+    ]
+    sample_complexity.draw(rows, tmp_path / "copies.png")
+    assert drawn == 2 * rows[::2]
+
+
 def test_means_and_deviations_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Two of three seeds of one method, all of another: numbers by hand, and no table that looks whole."""
     words = ["--out", tmp_path, "--collect", "--set", "data=/d", "limit_steps=3", "--evaluate", "cifar-c=/c"]
@@ -178,6 +191,8 @@ def test_conditions_of_the_numbers(tmp_path: Path, capsys: pytest.CaptureFixture
         assert line in said
     row = table(tmp_path, "alpha")[f"{grid.runs[0].name} measured"]
     assert (row["C-bar"], row["seeds"]) == ("37.5", "1")
+    path.write_text(json.dumps(content | {"evaluate": {"cifar-c": True, "normalise": "none"}}))
+    assert (grid_finished.read(path.parent) or {})["evaluate"] == {"cifar-c": True, "normalize": "none"}
     large = options(
         alpha, "--out", tmp_path, "--set", "recipe=in100", "data=/d", "--evaluate", "imagenet-c=/c", "--seeds", 1
     )

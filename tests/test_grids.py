@@ -104,7 +104,7 @@ def test_runs_that_are_killed_and_fail(
     kept = (out / "primitives=none" / "finished.json").read_text()
     assert not [folder for folder in (cifar, corrupted, out) if str(folder) in kept]  # it may be given to others
     content = json.loads(kept)
-    assert (content["steps"], content["first_step_counts"]) == (5, False)
+    assert (content["steps"], content["first_step_counts"], content["jobs"]) == (5, False, 2)
     assert 0 < content["seconds"] < 200
     # The numbers are those of the evaluation.
     row = table(out)["primitives=none measured"]
@@ -123,7 +123,9 @@ def test_runs_that_are_killed_and_fail(
     # Another setting: not finished any more, and nothing is overwritten.
     other = [*words, "--collect", "--set", f"data={cifar}", *TINY, "epochs=2"]
     ablation.run(options(ablation, *other))
-    assert "primitives=none, finished with other settings" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "primitives=none, finished with other settings" in said
+    assert "PARTIAL: 2 runs are missing: primitives=none; primitives=color" in said
     assert table(out)["primitives=none measured"]["corrupted"] == ""
     assert (out / "primitives=none" / "last.pt").stat().st_mtime_ns == checkpoint
 
@@ -149,7 +151,7 @@ def test_jobs_are_dealt_out_to_gpus(
         used.append(call.args[1])
         all_began.wait(10)
         if one is whole.runs[0]:
-            raise RuntimeError("no memory")
+            raise OSError("no memory")
 
     monkeypatch.setattr(grids._devices, "visible_gpus", lambda: gpus)
     monkeypatch.setattr(grids, "_execute", run)

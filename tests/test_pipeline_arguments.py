@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -171,6 +172,16 @@ def test_the_gpu_needs_a_door_for_prime_alone(monkeypatch: pytest.MonkeyPatch) -
 def test_bad_size_to_resize_to() -> None:
     with pytest.raises(ValueError, match="resize: expected 224 to 4096, got 200"):
         CenterCrop(resize=200)
+    with pytest.raises(ValueError, match="resize: expected 300 to 4096, got 256"):
+        CenterCrop((16, 300))
+
+
+def test_processes_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)), raising=False)
+    for processes, threads in (("1", 12), ("4", 3), ("16", 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        assert Execution("cpu").threads() == threads
+        assert Execution("cpu", num_threads=5).threads() == 5
 
 
 def test_bad_folders(tmp_path: Path) -> None:

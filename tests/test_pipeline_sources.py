@@ -47,6 +47,15 @@ def test_source_of_ones_own(folder: Path, indexed: bool, decoded: bool) -> None:
     assert not torch.equal(one.images, rest[0].images)
 
 
+def test_ranks_of_a_source_without_numbers_draw_apart(folder: Path) -> None:
+    def numbers(rank: int) -> list[int]:
+        source = Source(reader(folder, False), num_images=COUNT, shard_id=rank, num_shards=2)
+        return [number for batch in train(source) for number in batch.indices.tolist()]
+
+    assert numbers(0) == numbers(0)
+    assert not set(numbers(0)) & set(numbers(1))
+
+
 def test_validation_with_a_source(folder: Path) -> None:
     loader = validate(Source(reader(folder, True), num_images=COUNT))
     expected = by_number(list(validate(folder, size=list(SIZE))))

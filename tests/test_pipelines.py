@@ -111,6 +111,15 @@ def test_epochs_and_seeds_differ_in_crop_flip_and_prime(folder: Path) -> None:
             assert not np.array_equal(first[number], other[number])
 
 
+def test_flips_differ_from_epoch_to_epoch(folder: Path) -> None:
+    loader = train(folder, config=None, area=(1, 1), ratio=(1.5, 1.5), last_batch="partial")
+    first, second = (by_number(list(loader)) for _ in range(2))
+    mirrored = {number for number, image in first.items() if not np.array_equal(image, second[number])}
+    assert 0 < len(mirrored) < COUNT
+    for number in mirrored:
+        np.testing.assert_allclose(first[number], second[number][..., ::-1], atol=1e-5)
+
+
 def test_without_crop_flip_and_prime_images_stay(tmp_path: Path) -> None:
     """The window is the whole image, and both ways of normalizing give its pixels."""
     (tmp_path / "a").mkdir()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from evaluating import classifier, gray
 
+from prime_dali import _plots
 from prime_dali.evaluation import benchmarks, image_sets, names, report, report_tables
 from prime_dali.evaluation.calibration import Calibration
 from prime_dali.evaluation.scores import Count
 
-SNOW, FOG = "snow", "fog"
+SNOW, FOG, GAUSSIAN = "snow", "fog", "gaussian_noise"
 ACCURACIES = {c: dict.fromkeys(names.SEVERITIES, 0.5) for c in names.CORRUPTIONS if c != SNOW}
 
 
@@ -47,6 +49,41 @@ def test_further_corruptions_are_in_no_mean(manifest: dict | None) -> None:
     made = manifest is not None
     assert rows_of_csv[1] == ["imagenet-c", made, FOG, 1, 4, 1, 0.25, 0.5, 0.25, "", ""]
     assert rows_of_csv[10] == ["imagenet-c", made, "saturate", 5, 4, 4, 1, 0.125, 0.0625, "", ""]
+
+
+def partly_corrupted() -> dict:
+    """Results on ImageNet-C, with fog of four severities, and one further corruption; and one corruption of C-bar."""
+    fog = {s: Count(s, 8, Calibration(s / 10, 0.0)) for s in names.SEVERITIES if s != 3}
+    whole = {s: Count(8, 8, Calibration(0.0, 0.0)) for s in names.SEVERITIES}
+    sets = {"imagenet-c": corrupted(FOG, GAUSSIAN, extra=("saturate",)), "imagenet-c-bar": corrupted("sparkles")}
+    counts = {"imagenet-c": {FOG: fog, GAUSSIAN: whole, "saturate": whole}, "imagenet-c-bar": {"sparkles": whole}}
+    rules = {"imagenet-c": report.Rule("none", missing=("fog severity 3",)), "imagenet-c-bar": report.Rule("none")}
+    settings = {"bn_adapt": None, "hardware": "a machine", "precision": "float32", "batch": 8}
+    return report.collect(classifier(), "ImageNet", sets, counts, rules, settings)
+
+
+def test_the_tables_of_a_benchmark() -> None:
+    lines = [re.sub(" +", " ", line) for line in report_tables.markdown(partly_corrupted()).splitlines()]
+    for line in (
+        "| fog | 12.50 | 25.00 | - | 50.00 | 62.50 | 37.50 | 62.50 | 30.00 | 45.4 | 47.1 | 52.1 | 54.1 | 55.9 | 56.3 |",
+        "| saturate (not counted) | 100.00 | 100.00 | 100.00 | 100.00 | 100.00 | 100.00 | 0.00 | 0.00 | - | - | - | - | - | - |",
+        "| mean | 56.25 | 62.50 | 100.00 | 75.00 | 81.25 | 72.22 | 27.78 | 13.33 | 39.2 | 48.3 | 52.6 | 55.0 | 58.1 | 59.9 |",
+        "| PRIME, reported | 68.9 | 63.1 | 56.9 | 48.3 | 37.6 |",
+        "| | noise | weather |", "| measured | 100.00 | 37.50 |",
+        "| sparkles | 100.00 | 100.00 | 100.00 | 100.00 | 100.00 | 100.00 | 0.00 | 0.00 | 65.2 | 66.4 | 66.8 | 66.5 |",
+        "| mean | 100.00 | 100.00 | 100.00 | 100.00 | 100.00 | 100.00 | 0.00 | 0.00 | 40.0 | 46.5 | 48.3 | 49.6 |",
+    ):  # fmt: skip
+        assert line in lines
+    assert report_tables._reported_on("imagenet-3dcc", "ImageNet") == {}
+
+
+def test_the_plot_of_a_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list = []
+    monkeypatch.setattr(report_tables._plots, "dots", lambda axes, names, series, text: drawn.extend(series))
+    report_tables.draw(partly_corrupted(), "imagenet-c", tmp_path / "c.png")
+    prime = next(one for one in drawn if one.label == "PRIME, reported")
+    assert drawn[0] == _plots.Series("measured", {"fog": 37.5, "gaussian noise": 100.0, "saturate": 100.0})
+    assert prime == _plots.Series("PRIME, reported", {"fog": 54.1, "gaussian noise": 61.9}, reported=True)
 
 
 def test_a_benchmark_without_calibration() -> None:

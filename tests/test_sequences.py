@@ -229,6 +229,7 @@ def test_reported_rates_stand_beside_measured_ones() -> None:
     )
     empty = report.stability(what, {"snow_2": counts["snow"]})
     assert (empty["mfr"], empty["mt5d"], empty["mean"]) == (None, None, {})
+    assert report_tables.stability_rows(empty, None)[1][0][0] == "snow_2 (not counted)"
 
 
 def test_alexnet_scores_are_those_of_the_documentation() -> None:
