@@ -148,6 +148,26 @@ def test_processes_end_a_validation_at_the_same_batch(
     assert seen == [*range(0, 20 if expected else 2 * validation.BETWEEN, 2)]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_validation_is_in_evaluation_mode(dtype: torch.dtype) -> None:
+    """Batch norm in training mode would make the same logits of all classes, and learn from the validation images."""
+    network = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2, bias=False))
+    torch.nn.init.eye_(network[1].weight)
+    seen: list[torch.dtype] = []
+    network[1].register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    batches = [
+        (torch.tensor([[0.0, 1.0]] * 3), torch.tensor([1, 1, 0])),
+        (torch.tensor([[1.0, 0.0]]), torch.tensor([1])),
+    ]
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    assert validation.count_correct(network.train(), batches, ranks, dtype, lambda: False, lambda count: None) == (2, 4)
+    assert network[0].running_mean.tolist() == [0, 0]
+    assert seen == [dtype, dtype]
+    stopped = validation.count_correct(network, batches, ranks, dtype, lambda: len(seen) > 2, lambda count: None)
+    assert stopped is None
+    assert len(seen) == 3  # one process is asked before each batch
+
+
 def test_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(9))
     for processes, threads in ((1, 9), (4, 2), (16, 1)):
