@@ -43,6 +43,19 @@ def test_cifar_c_is_five_blocks_in_order_of_severity(tmp_path: Path) -> None:
         assert [(row[s].correct, row[s].images) for s in names.SEVERITIES] == [(r, 8) for r in right]
 
 
+def test_labels_are_those_of_the_block(tmp_path: Path) -> None:
+    labels = np.arange(40) % 10
+    np.save(save_cifar_c(tmp_path, ["fog"]) / "labels.npy", labels)
+    assert benchmarks.cifar_corrupted(tmp_path, 10).read("fog", 2).labels.tolist() == labels[8:16].tolist()
+
+
+def test_the_clean_set_is_the_test_part(tmp_path: Path) -> None:
+    for label in range(10):
+        save_picture(tmp_path / "train" / f"class_{label}" / "a.png", 200, (32, 32))
+        save_picture(tmp_path / "test" / f"class_{label}" / "a.png", label, (32, 32))
+    assert benchmarks.cifar_clean(tmp_path, 10).images[:, 0, 0, 0].tolist() == list(range(10))
+
+
 def test_cifar_c_bar_has_its_own_names(tmp_path: Path) -> None:
     ten = [f"corruption_{i}" for i in range(10)]
     what = benchmarks.cifar_corrupted(save_cifar_c(tmp_path, ten), 10, c_bar=True)
@@ -56,6 +69,8 @@ def test_cifar_c_bar_has_its_own_names(tmp_path: Path) -> None:
     (lambda f: np.save(f / "fog.npy", gray(range(9))), "fog.npy: expected uint8 [40, 32, 32, 3], as many as labels, got uint8 [9, 32, 32, 3]"),
     (lambda f: np.save(f / "fog.npy", np.zeros((40, 32, 32, 3))), "got float64 [40, 32, 32, 3]"),
     (lambda f: np.save(f / "labels.npy", np.arange(41)), "labels.npy: expected integers [5 n], n images of each severity, got int64 [41]"),
+    (lambda f: np.save(f / "labels.npy", np.arange(0)), "labels.npy: expected integers [5 n], n images of each severity, got int64 [0]"),
+    (lambda f: np.save(f / "labels.npy", np.zeros(40)), "labels.npy: expected integers [5 n], n images of each severity, got float64 [40]"),
     (lambda f: np.save(f / "labels.npy", np.full(40, 10)), "labels.npy: expected 0 to 9 for a network of 10 classes, got 10 to 10"),
     (lambda f: np.save(f / "labels.npy", np.full(40, -1)), "got -1 to -1"),
     (lambda f: (f / "fog.npy").write_text("no array"), "fog.npy: not a NumPy array"),

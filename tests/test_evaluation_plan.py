@@ -61,6 +61,14 @@ def test_how_sets_of_imagenet_are_read(tmp_path: Path, monkeypatch: pytest.Monke
             evaluate._sets(given, replace(classifier(2, 64), classes=own))
 
 
+def test_classes_that_are_named_by_a_file(tmp_path: Path) -> None:
+    (path := tmp_path / "names.txt").write_text("dog\ncat\n")
+    found, source = evaluate._named(classifier(2, 64), options(classes=path))
+    assert (found.classes, source) == (("dog", "cat"), path)
+    again, source = evaluate._named(found, options(classes=path))
+    assert (again.classes, source) == (("dog", "cat"), None)
+
+
 def test_the_data_sets_that_the_paper_has_numbers_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wnids = tuple(f"n{number:08d}" for number in range(1000))
     monkeypatch.setattr(benchmarks, "imagenet_classes", lambda count, clean: wnids[:: 1000 // count])
@@ -74,6 +82,11 @@ def test_the_data_sets_that_the_paper_has_numbers_of(tmp_path: Path, monkeypatch
     for count in (10, 100):
         _, dataset = evaluate._sets(options(folders={"cifar-c": tmp_path}), classifier(count))
         assert dataset == f"CIFAR-{count}"
+    seen: list[Any] = []
+    monkeypatch.setattr(benchmarks, "cifar_clean", lambda *own, **named: seen.append((own, named)))
+    own = tuple("abcdefghij")  # to check their order
+    evaluate._sets(options(folders={"clean": tmp_path}, label="kind"), replace(classifier(10), classes=own))
+    assert seen == [((tmp_path, 10, own), {"label": "kind"})]
     with pytest.raises(ValueError, match="label: expected --clean with shards"):
         evaluate._sets(options(folders={"cifar-c": tmp_path}, label="kind"), classifier(10))
 

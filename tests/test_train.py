@@ -194,6 +194,8 @@ def test_nan_stops_the_run(cifar: Path, tmp_path: Path) -> None:
     trainer = Trainer(config, ALONE, lambda line: None)
     inner = trainer.train_step
     trainer.train_step = lambda images, labels: inner(images, labels) * (float("nan") if trainer.step == 7 else 1)
+    with pytest.raises(Diverged, match=r"got inf at step 6 of 9; there is no checkpoint"):
+        checkpoint.check_losses(tmp_path / "none", [0.5, float("inf"), 0.5], 7, 9)
     with pytest.raises(Diverged, match=r"loss: expected a finite number, got nan at step 7 of 18; the last checkpoint"):
         trainer.run()
     assert checkpoint.load(tmp_path)["run"]["step"] == 6
