@@ -128,6 +128,21 @@ def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.Ca
         ablation.run(options(ablation, *words, "--set", "epochs"))
 
 
+def test_a_task_makes_no_table(grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of an array job run side by side, and would each write it."""
+    done: list[object] = []
+    monkeypatch.setattr(grids, "execute", lambda grid, chosen, jobs: done.append(([run.name for run in chosen], jobs)))
+    monkeypatch.setattr(grids, "collect", lambda analysis, grid: done.append("table"))
+    monkeypatch.setattr(grid_file, "check", lambda grid, chosen: None)
+    words = words_of(grid, tmp_path)
+    ablation.run(options(ablation, *words, "--task", 1))
+    assert done == [(["primitives=color"], 1)]
+    ablation.run(options(ablation, *words, "--jobs", 2))
+    assert done[1:] == [(["primitives=none", "primitives=color"], 2), "table"]
+    with pytest.raises(ValueError, match="jobs: expected 1 to 1024, got 0"):
+        ablation.run(options(ablation, *words, "--jobs", 0))
+
+
 def test_what_is_given_counts_over_what_is_not(tmp_path: Path) -> None:
     """The command line over the file, and the file over the experiment's own settings."""
     path = tmp_path / "grid.yaml"
@@ -139,6 +154,8 @@ def test_what_is_given_counts_over_what_is_not(tmp_path: Path) -> None:
     assert [grid.base[name] for name in ("jsd", "epochs", "batch")] == [True, 5, 64]
     assert (grid.evaluate["batch"], grid.evaluate["workers"]) == (8, 3)
     assert [run.name for run in grid.runs] == ["k=1,seed=4", "fresh,seed=4", "k=1,seed=5", "fresh,seed=5"]
+    on_cpu = grids.read_grid(sample_complexity.ANALYSIS, options(sample_complexity, *words, "--device", "cpu"), own)
+    assert (on_cpu.base["device"], on_cpu.evaluate["device"]) == ("cpu", "cpu")
     parsed = options(sample_complexity, *words, "--seeds", 6)
     assert {run.settings["seed"] for run in grids.read_grid(sample_complexity.ANALYSIS, parsed, own).runs} == {6}
 

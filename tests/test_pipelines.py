@@ -145,6 +145,15 @@ def test_without_crop_flip_and_prime_images_stay(tmp_path: Path) -> None:
     assert np.abs(found[0] * std + mean - middle.transpose(2, 0, 1) / 255).max() < 2.5 / 255
 
 
+def test_the_shorter_side_of_an_upright_image_is_resized(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    upright = picture(32, 16)
+    upright.save(tmp_path / "a" / "0.png")
+    [(images, _, _)] = validate(tmp_path, batch_size=1, resize=24, mean=None, std=None)
+    middle = np.asarray(upright.resize((24, 48), Image.Resampling.BILINEAR).crop((0, 16, 24, 32)))
+    assert np.abs(images[0].numpy() - middle.transpose(2, 0, 1) / 255).max() < 2.5 / 255
+
+
 @pytest.mark.parametrize("config", ["cifar", None])
 def test_layouts_hold_the_same_pixels(folder: Path, config: str | None, device: str) -> None:
     planar = next(iter(train(folder, device, config=config)))
