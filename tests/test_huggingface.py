@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,14 @@ def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     assert len(rest) == 4
     assert all(torch.equal(*pair) for pair in zip(rest, whole[2:], strict=True))
     assert len(torch.cat(whole).flatten(1).unique(dim=0)) == 10
+
+
+def test_ranks_have_numbers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = SimpleNamespace(_step=(-1, 0), state=SimpleNamespace(global_step=1), _train_batch_size=4)
+    trainer.args = SimpleNamespace(gradient_accumulation_steps=2)
+    monkeypatch.setattr("prime_dali.integrations.huggingface.rank_and_ranks", lambda: (1, 2))
+    assert PRIMETrainer._places(trainer, IMAGES[:2]).tolist() == [17, 19]  # 8 images of each before
+    assert PRIMETrainer._places(trainer, IMAGES[:2]).tolist() == [25, 27]
 
 
 def test_a_batch_without_the_index(tmp_path: Path) -> None:

@@ -145,6 +145,11 @@ def test_without_crop_flip_and_prime_images_stay(tmp_path: Path) -> None:
     assert np.abs(found[0] * std + mean - middle.transpose(2, 0, 1) / 255).max() < 2.5 / 255
 
 
+def test_the_order_depends_on_the_seed(folder: Path) -> None:
+    orders = [train(folder, seed=seed, batch_size=COUNT).pipeline.data.batch(0)[0].tolist() for seed in (5, 6, 5)]
+    assert orders[0] == orders[2] != orders[1]
+
+
 def test_the_shorter_side_of_an_upright_image_is_resized(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     upright = picture(32, 16)

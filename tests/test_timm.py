@@ -75,6 +75,10 @@ def test_every_image_of_every_epoch_has_its_draw(folder: Path, monkeypatch: pyte
         assert not close(images, clean)
         for number, (image, before) in enumerate(zip(images, clean, strict=True)):
             assert close(image, expected(before, 2 * number, epoch))
+    told: list[int] = []
+    augmented.sampler.set_epoch = told.append  # as a sampler of several ranks has it
+    augmented.set_epoch(7)
+    assert told == [7]
     monkeypatch.setattr(integration, "rank_and_ranks", lambda: (1, 2))
     augmented.set_epoch(0)
     assert close(batches(augmented)[0][1], expected(clean[1], 2 * 2 + 1, step=2))
