@@ -219,6 +219,21 @@ def make_folder(folder: Path) -> None:
     sync(folder.parent)
 
 
+def make_output_folder(folder: Path) -> None:
+    """Create the folder of a command's results, if it does not exist, and write to it: so that what would fail at the
+    end of a long run fails at its start.
+
+    Raises:
+        OSError: It cannot be written to; the message names the folder.
+    """
+    make_folder(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+
+
 @contextlib.contextmanager
 def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
     """Let an OSError in the block that names no file (as for a full disk) or ``temporary`` name ``path`` instead."""

@@ -106,6 +106,18 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_nothing_is_evaluated_for_a_folder_that_cannot_be_written_to(
+    checkpoint: Path, cifar: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert (
+        cli.main(["evaluate", str(checkpoint), "--clean", str(cifar / "data"), "--device", "cpu", "--out", "/proc"])
+        == 1
+    )
+    said = capsys.readouterr().err
+    assert "prime-dali evaluate: /proc: " in said
+    assert "evaluated in" not in said
+
+
 def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     arguments = ["evaluate", str(checkpoint), "--clean", str(cifar / "data"), "--cifar-c", str(cifar / "c")]
     assert cli.main([*arguments, "--device", "cpu", "--batch", "5", "--out", str(tmp_path / "out")]) == 0

@@ -147,6 +147,13 @@ def test_a_parquet_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.
     assert _command.describe(caught.value) == f"{tmp_path}/a.parquet: {advice}"
 
 
+def test_a_folder_for_results_is_written_to_at_the_start(tmp_path: Path) -> None:
+    _files.make_output_folder(tmp_path / "new" / "out")
+    assert list((tmp_path / "new" / "out").iterdir()) == []
+    with pytest.raises(OSError, match=r"'/proc'$"):
+        _files.make_output_folder(Path("/proc"))  # no user can
+
+
 def test_a_deleted_working_directory(tmp_path: Path) -> None:
     program = "import os, sys; from prime_dali.cli import main; os.rmdir(os.getcwd()); sys.exit(main(['doctor']))"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .. import _devices, _progress
+from .._files import make_output_folder
 from .._progress import plural
 from ..data import cifar, partition
 from ..data.statistics import CIFAR_STATISTICS
@@ -180,7 +181,7 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
     sets, dataset = _sets(options, classifier)
     rules = _rules(options, sets, dataset)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
+        make_output_folder(options.out)
     settings = _settings(options, device, adapt)
     about = dict(settings)
     if options.shard or options.join:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .. import __version__, _arguments, _devices, _plots, _progress, _tables
-from .._files import write_texts
+from .._files import make_output_folder, write_texts
 from .._progress import plural
 from ..evaluation import reported
 from ..training.config import TrainConfig
@@ -101,6 +101,7 @@ def run(options: argparse.Namespace) -> None:
     grid_file.check_read(base, configs.values())
     config = next(iter(configs.values()))
     ranks = Ranks.start(config.device, decodes=not config.is_cifar)
+    make_output_folder(options.out)
     print(_about(config, ranks, options, methods), file=sys.stderr, flush=True)
     starts = {
         method: partial(Training, config, ranks, options.warmup, options.official if "official" in method else None)

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from .. import _devices, _plots, _tables
-from .._files import write_texts
+from .._files import make_output_folder, write_texts
 from .._progress import facts, over, plural
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
     images, numbers = _images(options)
     corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed)
     network = features.load(options, SIDES[images.kind])
-    options.out.mkdir(parents=True, exist_ok=True)
+    make_output_folder(options.out)
     seen = [{"image": shown(images.name(number)), "class": shown(images.label(number))} for number in numbers]
     print(_about(options, network, seen, names), file=sys.stderr, flush=True)
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from .. import _devices
-from .._files import replacing
+from .._files import make_output_folder, replacing
 from .._progress import Progress, facts, plural
 from .._states import Kind
 from ..evaluation import layouts
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> None:
             message names it.
     """
     work = _prepared(options)
-    options.out.mkdir(parents=True, exist_ok=True)
+    make_output_folder(options.out)
     start = time.perf_counter()
     distances, images = _distances(work, options)
     seconds = time.perf_counter() - start

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _devices, _extras
-from .._files import Report
+from .._files import Report, make_output_folder
 from .._progress import facts, plural
 from ..config import PrimeConfig
 from ..data.folders import shown
@@ -122,6 +122,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
         ImportError: DALI or an image package is missing; the message says what to install.
         PhotoError: A photograph cannot be read, and ``settings.on_error`` is ``"raise"``.
     """
+    make_output_folder(settings.out)
     if len(settings.photos) > MAX_PHOTOS:
         report(f"using the first {MAX_PHOTOS} of {len(settings.photos)} photographs")
     squares = read_photos(settings.photos[:MAX_PHOTOS], settings.size, settings.on_error, report)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ... import _arguments, _options
 from ..._command import Parser, whole
-from ..._files import make_folder
+from ..._files import make_output_folder
 from ..._progress import facts, over, plural
 from ...data.folders import find, shown
 from ...data.pictures import read_photos
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
     _check_targets(targets, found)
     photos = read_photos(found, options.size, options.on_error, print)
     for path in targets.values():
-        make_folder(path.parent)  # fails now rather than at the end
+        make_output_folder(path.parent)
     print(facts({
         "data": plural(len(photos), "photograph"), "images": f"{options.size} x {options.size}",
         "method": captions.about(config, options.seed), "out": ", ".join(map(str, targets.values())),
