@@ -53,7 +53,7 @@ def run(
         )  # fmt: skip
         image = image.gpu() if device == "gpu" else image
         if flipped:
-            arguments["flip"] = index & 1
+            arguments["flip"] = (index & 1) * 2  # any number but zero
         out = prime_dali.dali.prime(image, index=index if indexed else None, **({"epoch": 0} | arguments))
         return (*(out if isinstance(out, tuple) else (out,)), index)
 

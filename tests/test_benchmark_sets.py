@@ -23,6 +23,7 @@ from evaluating import (
 )
 from PIL import Image
 
+from prime_dali import _distributed
 from prime_dali.evaluation import benchmarks, evaluate, image_sets, names
 from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.image_sets import Decoding
@@ -47,6 +48,8 @@ def test_labels_are_those_of_the_block(tmp_path: Path) -> None:
     labels = np.arange(40) % 10
     np.save(save_cifar_c(tmp_path, ["fog"]) / "labels.npy", labels)
     assert benchmarks.cifar_corrupted(tmp_path, 10).read("fog", 2).labels.tolist() == labels[8:16].tolist()
+    some = benchmarks.cifar_corrupted(tmp_path, 10).read("fog", 2).subset(np.array([5, 0]))
+    assert some.labels.tolist() == labels[[13, 8]].tolist()
 
 
 def test_the_clean_set_is_the_test_part(tmp_path: Path) -> None:
@@ -136,6 +139,9 @@ def test_class_folders_are_mapped_by_name(tmp_path: Path) -> None:
     assert part.labels.tolist() == [1, 1, 3, 3]
     assert [images.shape for images, _ in part.batches(3, CPU)] == [(3, 3, 224, 224), (1, 3, 224, 224)]
     assert evaluate.count(Gray(4), part, STATISTICS, device=CPU, batch=3).correct == 4
+    some = part.subset(np.array([3, 0]))
+    assert some.labels.tolist() == [3, 1]
+    assert [pixels.float().mean() for pixels in next(some.batches(2, CPU))[0]] == [60, 20]
     reverse = benchmarks.imagenet_pictures(tmp_path, WNIDS[::-1])
     assert reverse.labels.tolist() == [2, 2, 0, 0]
 
@@ -186,6 +192,12 @@ def test_imagenet_c(imagenet_c: Path) -> None:
     }
 
 
+def test_images_of_tiny_imagenet_c_have_64_pixels(tmp_path: Path) -> None:
+    save_picture(tmp_path / "fog" / "1" / WNIDS[1] / "a.png", 20, (64, 64))
+    ((images, _),) = benchmarks.imagenet_corrupted(tmp_path, WNIDS, size=64).read("fog", 1).batches(1, CPU)
+    assert images.shape == (1, 3, 64, 64)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_images_of_imagenet_c_are_not_resized(imagenet_c: Path, workers: int) -> None:
     save_picture(imagenet_c / "fog" / "2" / WNIDS[3] / "big.png", 0, (256, 224))
@@ -216,8 +228,10 @@ def test_bad_imagenet_c(imagenet_c: Path) -> None:
         Decoding("pilow")
 
 
-def test_dali_reads_the_same(tmp_path: Path) -> None:
+def test_dali_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in one of several ranks, each of which evaluates alone."""
     pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    monkeypatch.setattr(_distributed, "process_group", lambda: (1, 2))
     rng = np.random.default_rng(0)
     for number in range(5):
         (tmp_path / WNIDS[number % 2]).mkdir(exist_ok=True)

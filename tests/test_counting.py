@@ -261,6 +261,14 @@ def test_the_epoch_is_part_of_the_state() -> None:
     torch.save(resumed[0], file)
     file.seek(0)
     assert torch.load(file, weights_only=False).epoch == 5
+    pickled = copy.deepcopy(resumed[0].__dict__)  # of a version without epochs
+    for name in ("_named", "_noticed"):
+        del pickled[name]
+    del pickled["_buffers"]["epoch_number"]
+    unpickled = PRIME.__new__(PRIME)
+    unpickled.__setstate__(pickled)
+    assert unpickled.epoch == 0
+    assert torch.equal(unpickled(images, index), module[0](images, index, 0))
 
 
 def test_a_new_epoch_does_not_compile_again(device: str) -> None:

@@ -341,13 +341,18 @@ def test_the_names_of_the_classes_of_a_state_dict(tmp_path: Path) -> None:
     for name in ("train/dog", "train/cat", "val/dog", "val/cat", "val/.hidden"):
         (tmp_path / name).mkdir(parents=True)
     (listed := tmp_path / "names.txt").write_text("dog\ncat\n")
+    (twice := tmp_path / "twice.txt").write_text("dog\ncat\ndog\n")
     val = tmp_path / "val"
     assert classes.named(None, 2, listed, val) == ("dog", "cat")
     assert classes.named(None, 2, tmp_path / "train", None) == classes.named(None, 2, None, val) == ("cat", "dog")
     assert classes.named(["a", "b"], 2, None, val) == ("a", "b")
     assert classes.named(None, 3, None, val) is None
+    for number in range(100):  # may be some of ImageNet, which has an order of its own
+        (tmp_path / "hundred" / str(number)).mkdir(parents=True)
+    assert classes.named(None, 100, None, tmp_path / "hundred") is None
     for own, count, given, message in (
         (None, 3, listed, "expected 3 names, one per logit, got 2 in"), (None, 2, tmp_path, "got the parts of a data set"),
+        (None, 3, twice, "expected each name once, got one more than once in"),
         (["cat", "dog"], 2, listed, "expected none for a checkpoint that names its classes otherwise"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):

@@ -23,6 +23,7 @@ from training import cifar, settings
 from prime_dali import cli
 from prime_dali.data.shards import ShardError
 from prime_dali.evaluation import benchmarks, evaluate, imagenet_sets, names, report_tables
+from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.imagenet_sets import Classes
 from prime_dali.evaluation.photographs import open_photographs
 from prime_dali.models import networks
@@ -162,6 +163,22 @@ def test_3dcc_and_other_sets_in_shards(tmp_path: Path) -> None:
     sketch = imagenet_sets.pictures("imagenet-sketch", tmp_path / "set", Classes(WNIDS))
     assert sketch.lacking == (f"2 of 4 classes ({WNIDS[0]}, {WNIDS[2]})",)
     assert evaluate.count(Gray(4), sketch, STATISTICS, CPU, 2).correct == 1
+
+
+def test_classes_of_shards_are_mapped_by_name(tmp_path: Path) -> None:
+    """Those without an image do not matter; numbers without names must be the network's."""
+    save_picture(tmp_path / "a.png", 0)
+    image = (tmp_path / "a.png").read_bytes()
+    tar = converting.labeled(tmp_path / "set.tar", image, *(("cls", str(number).encode()) for number in range(4)))
+    assert benchmarks.imagenet_pictures(tar, WNIDS).labels.tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match=r"set\.tar: expected labels below 3, the network's classes, got 3"):
+        benchmarks.imagenet_pictures(tar, WNIDS[:3])
+    (tmp_path / "classes.txt").write_text("\n".join((WNIDS[3], "other", WNIDS[0], WNIDS[1], "unused")))
+    found = benchmarks.imagenet_pictures(tar, WNIDS, Reading(subset=True))
+    assert (found.labels.tolist(), found.lacking) == ([3, 0, 1], (f"1 of 4 classes ({WNIDS[2]})",))
+    assert benchmarks.imagenet_pictures(tar, (*WNIDS, "other")).labels.tolist() == [3, 4, 0, 1]
+    with pytest.raises(ValueError, match="got 1 other: other"):
+        benchmarks.imagenet_pictures(tar, WNIDS)
 
 
 def test_numbers_as_labels(tmp_path: Path) -> None:

@@ -111,6 +111,10 @@ def test_imagenet_3dcc(tmp_path: Path) -> None:
     part = what.read("flash", 2)
     assert part.resize is None
     assert evaluate.count(Gray(4), part, STATISTICS, CPU, 4).correct == 1
+    (tmp_path / "manifest.json").write_text('{"benchmark": "ImageNet-C"}')
+    with pytest.raises(ValueError, match=r"manifest\.json: expected ImageNet-3DCC, got ImageNet-C"):
+        benchmarks.imagenet_3dcc(tmp_path, WNIDS)
+    (tmp_path / "manifest.json").unlink()
     (tmp_path / "fog").mkdir()
     with pytest.raises(
         ValueError, match=r"corruption: expected one of 'near_focus', .* got 'fog'; did you mean 'fog_3d'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ class Doubled(Plain):
     """Has a hook of its own."""
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        return {"image": batch[0] // 2, "index": batch[2]}
+        return OrderedDict(image=batch[0] // 2, index=batch[2])
 
 
 class Named(NamedTuple):
@@ -93,6 +94,7 @@ def test_behind_the_hook_of_a_data_module(tmp_path: Path) -> None:
     model, prime = Model(), PRIMECallback(prime_dali.PRIME("cifar", seed=5), image_key="image", index_key="index")
     data = Doubled()
     trainer(tmp_path, prime, max_epochs=1).fit(model, datamodule=data)
+    assert {type(batch) for batch in model.seen} == {OrderedDict}
     out = torch.cat([batch["image"] for batch in model.seen])
     assert torch.equal(out, prime_dali.PRIME("cifar", seed=5)(IMAGES // 2, INDEX, 0))
     assert "on_after_batch_transfer" not in vars(data)

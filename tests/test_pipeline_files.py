@@ -13,12 +13,15 @@ import torch
 from PIL import Image, ImageOps
 
 from prime_dali.data.pictures import open_picture
+from prime_dali.data.records import Records
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 import pipelining
 from nvidia.dali import types
 from pipelining import BROKEN, REFUSED, SIZE, assert_same, damaged, picture, validate
+
+from prime_dali.dali.dataset import EpochSampling, Images
 
 device, good, make = pipelining.device, pipelining.good, pipelining.make  # fixtures
 
@@ -81,6 +84,28 @@ def test_files_of_other_kinds_and_names_are_skipped(
     assert loader.replaced == dict.fromkeys(range(1, 7), 7)
     for i in range(len(bad)):
         assert sum(f"bad{i} \\xe9.jpg: " in record.getMessage() for record in caplog.records) == 1
+
+
+def test_files_that_break_later_are_replaced_too() -> None:
+    """Also those that are read in the place of others; after the last file comes the first."""
+    records = Records([f"{i}.jpg" for i in range(5)], np.arange(5))
+    images = Images(records, EpochSampling(0, False, 1, 0, 1, "partial"))
+    images.replace([3])
+    assert images.replaced == {3: 4}
+    images.replace([4])
+    assert images.replaced == {3: 0, 4: 0}
+    assert [int(images.numbers(step)[0][0]) for step in range(5)] == [0, 1, 2, 0, 0]
+
+
+@pytest.mark.timeout(60)
+def test_a_loader_that_has_failed_goes_on_from_a_state(make: Callable, good: list[Path], tmp_path: Path) -> None:
+    files = [*good[:3], damaged(BROKEN[0], tmp_path / "bad"), *good[3:]]
+    loader = make("cpu", files)
+    state = loader.state_dict()
+    with pytest.raises(ValueError, match="files: expected images"):
+        list(loader)
+    loader.load_state_dict({**state, "replaced": [[3, 4]]})
+    assert [n for batch in loader for n in batch.indices.tolist()].count(4) == 2
 
 
 @pytest.mark.timeout(60)

@@ -171,6 +171,18 @@ def test_the_gpu_is_that_which_ray_has_assigned(ray: Any, monkeypatch: pytest.Mo
         assert module._assigned_device("auto") == expected
 
 
+def test_an_actor_takes_what_ray_has_assigned(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prime_dali.ray import PRIME
+
+    context = type(ray.get_runtime_context())
+    monkeypatch.setattr(context, "get_actor_id", lambda self: "an actor")
+    for cpus, threads in ((3.0, 3), (0.5, 1)):
+        monkeypatch.setattr(context, "get_assigned_resources", lambda self, cpus=cpus: {"CPU": cpus})
+        assert PRIME("cifar").threads == threads
+    with pytest.raises(ValueError, match="device: expected num_gpus= in map_batches for 'cuda'"):
+        PRIME("cifar", device="cuda")
+
+
 @needs_gpu
 def test_actors_on_a_gpu(ray: Any) -> None:
     """Two share it, and differ from the CPU in rounding only."""
@@ -196,6 +208,7 @@ def test_bad_batches(ray: Any) -> None:
     for change, message in (
         ({"index": None}, "index: expected a column 'index', got 'image', 'epoch'; its name is the argument index"),
         ({"index": np.arange(2.0)}, r"index: expected integers \[N\] in the column 'index', got float64 \[2\]"),
+        ({"index": np.array([True, False])}, r"index: expected integers \[N\] in the column 'index', got bool"),
         ({"epoch": np.zeros(2, np.uint64)}, r"epoch: expected integers \[N\] in the column 'epoch', got uint64"),
         (
             {"image": images(2)[:, 0, :, 0]},

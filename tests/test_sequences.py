@@ -95,6 +95,8 @@ def test_cifar_p(batch: int, tmp_path: Path) -> None:
     what = sequences.cifar_perturbed(save_cifar_p(tmp_path, (*CIFAR_PERTURBATIONS, "snow", "shear")))
     assert what.counted == CIFAR_PERTURBATIONS
     assert (what.extra, what.lacking, what.reference) == (("snow", "shear"), (), None)
+    held = [len(part) for part in what.read("tilt").batches(batch, CPU)]
+    assert held == ([2] if batch >= 2 * 5 else [1, 1])
     counts = evaluate.run(classifier(), {"cifar-p": what}, device=CPU, batch=batch)["cifar-p"]
     assert isinstance(counts, Mapping)
     assert list(counts) == [*CIFAR_PERTURBATIONS, "snow", "shear"]
@@ -153,6 +155,27 @@ def test_imagenet_p(tmp_path: Path) -> None:
     assert (frames.float().mean((2, 3, 4)) - 20 * torch.tensor(SEEN)).abs().max() < 4  # the codec's rounding
     found = stability.measure(Gray(4), what, "tilt", STATISTICS, CPU, 5)
     assert (found.sequences, found.frames, found.flip_rate) == (2, 5, 0.25)
+
+
+def test_videos_are_in_order_and_rgb(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2", reason="videos need OpenCV")
+    for k, channel in enumerate((2, 1)):  # red and green, of OpenCV's BGR
+        frame = np.zeros((224, 224, 3), np.uint8)
+        frame[..., channel] = 200
+        path = tmp_path / "tilt" / WNIDS[0] / f"{k}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"mp4v"), 1, (224, 224))
+        for _ in range(3):
+            writer.write(frame)
+        writer.release()
+    what = sequences.imagenet_perturbed(tmp_path, WNIDS)
+    assert (what.reference, what.reference_distances) == (
+        sequences.ALEXNET_FLIP_RATES, sequences.ALEXNET_TOP5_DISTANCES,
+    )  # fmt: skip
+    batches = list(what.read("tilt").batches(4, CPU))
+    assert [frames.shape for frames in batches] == [(1, 3, 3, 224, 224)] * 2  # as many as fit into four images
+    colors = torch.cat(batches).float().mean((1, 3, 4))
+    assert (colors - torch.tensor([[200.0, 0, 0], [0, 200, 0]])).abs().max() < 12
 
 
 def test_bad_imagenet_p(tmp_path: Path) -> None:

@@ -105,6 +105,10 @@ def test_splits_are_clean_and_augmented_views(folder: Path) -> None:
 
     erased, _ = batches(augment_loader(loader(ImageDataset(folder), re_prob=1.0), "cifar"))
     assert (erased == 0).all(2).flatten(2).any(2).all()  # what is erased stays the mean
+    inner, erasings = loader(ImageDataset(folder)), []
+    inner.random_erasing = lambda images: erasings.append(len(images)) or images
+    batches(augment_loader(inner, "cifar"))
+    assert erasings == [2] * 3  # once
 
 
 def test_mixup_comes_before(folder: Path) -> None:
@@ -165,8 +169,10 @@ def test_the_command_runs_a_script(
     assert lines == ["__main__ True AugmentedLoader [0.5, 5.0]", "__main__ False PrefetchLoader [None, None]"]
     with pytest.raises(ValueError, match="got a NaFlex one"):
         integration.main([str(script), str(folder), "naflex"])
+    own = list(sys.argv), list(sys.path)
     with pytest.raises(RuntimeError, match=r"train.py: expected a training loader .* nothing was augmented"):
         integration.main([str(script), str(folder), "(False,)"])
+    assert (sys.argv, sys.path) == own
     for words, message in (
         (["--aalpha", "1", str(script)], "--aalpha: no such option"),
         (["--wave-strength", "-1", str(script)], "--wave-strength: expected "),

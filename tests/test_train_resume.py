@@ -318,6 +318,8 @@ def test_a_broken_checkpoint(cifar: Path, tmp_path: Path) -> None:
     ("model.fc.weight", torch.zeros(3), "model: it does not match this run (RuntimeError"),
     ("model.fc.weight", ..., "model: it does not match this run (RuntimeError"),
     ("run.optimizer", ..., "run.optimizer: expected a mapping, got none"),
+    ("run.data", ..., "run.data: expected a list, got none"),
+    ("run.schedule", ..., "run.schedule: expected a mapping, got none"),
 ])  # fmt: skip
 def test_a_checkpoint_with_a_damaged_part(
     place: str, value: object, message: str, cifar: Path, whole: Path, tmp_path: Path

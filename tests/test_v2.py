@@ -139,6 +139,11 @@ def test_indices_that_come_again_without_an_epoch_are_warned_of(recwarn: pytest.
         named.set_epoch(epoch)
         for first in (0, 4):
             named({"image": IMAGES, "index": torch.arange(first, first + 4)})
+    resumed = PRIME("cifar", index_key="index")
+    resumed.load_state_dict(named.state_dict() | {"epoch_number": torch.tensor(1)})
+    for first in (0, 4, 0):
+        resumed({"image": IMAGES, "index": torch.arange(first, first + 4)})
+    assert len(recwarn) == 1
     in_workers = PRIME("cifar", index_key="index")
     for _ in range(2):
         list(DataLoader(Samples(in_workers), 1, num_workers=1, multiprocessing_context="fork"))
