@@ -192,6 +192,7 @@ CASES = {
     "views bool": (lambda: PRIME("cifar", views=True), ValueError, "views: expected 1, 2 (clean, augmented) or 3 (clean, augmented, augmented), got True"),
     "views": (lambda: PRIME("cifar", views=4), ValueError, "views: expected 1, 2 (clean, augmented) or 3 (clean, augmented, augmented), got 4"),
     "module index": (lambda: PRIME("cifar")(images(), [0, 1]), TypeError, "index: expected an int64 torch.Tensor, got list"),
+    "module index number": (lambda: PRIME("cifar")(images(), 3), TypeError, "index: expected an int64 torch.Tensor, got int"),
     "module index length": (lambda: PRIME("cifar")(images(), torch.arange(3)), ValueError, "index: expected one number for each of 2 images, got 3"),
     "module index scalar": (lambda: PRIME("cifar")(images(), torch.tensor(3)), ValueError, "index: expected one number for each of 2 images, got 1"),
     "module index device": (lambda: PRIME("cifar")(images(), INDEX.to("meta")), ValueError, "index: expected on cpu like images, got meta"),

@@ -216,6 +216,16 @@ def test_a_graph_holds_the_counter_and_the_epoch_or_refuses(device: str) -> None
                 on_cpu(images, *arguments)
 
 
+def test_epochs_that_are_not_named_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    images = make_images(2, *SIZE)
+    for module, arguments in ((PRIME("cifar"), (3,)), (PRIME("cifar"), ())):
+        for _ in range(2):
+            assert not recwarn
+            for first in (0, 2):
+                module(images, torch.arange(first, first + 2), *arguments)
+    assert [str(each.message)[:38] for each in recwarn] == ["PRIME: index 0 came again, without an "]
+
+
 @pytest.mark.parametrize("make", [PRIME, AugMix])
 def test_epochs(make: Callable, device: str) -> None:
     images, index = make_images(3, *SIZE).to(device), torch.arange(3, device=device)

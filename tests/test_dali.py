@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,9 @@ def test_auto_is_native_where_that_is_compiled(built: bool, plugin: Path, monkey
     with Pipeline(batch_size=1, num_threads=1, device_id=None):
         prime_dali.dali.prime(fn.external_source(IMAGES, batch=False))
     assert taken == ["_native" if built else "_cupy"]
+    cpu, gpu = SimpleNamespace(device="cpu"), SimpleNamespace(device="gpu")
+    assert operator._mode("auto", {"images": gpu, "index": cpu}) == ("native" if built else "cupy")
+    assert operator._mode("auto", {"images": gpu, "index": gpu}) == "cupy"
 
 
 def test_in_a_pipeline_with_conditionals(device: str, mode: str) -> None:

@@ -81,7 +81,9 @@ def trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:
 def test_training_batches_alone_with_index_and_epoch(tmp_path: Path) -> None:
     model, augment = Model(), prime_dali.PRIME("cifar", seed=5, views=3, mean=(0.5,) * 3, std=(0.25,) * 3)
     prime = PRIMECallback(augment, image_key=-3, index_key=-1)  # positions from the end
-    trainer(tmp_path, prime, max_epochs=2).fit(model, loader(), loader())
+    training = trainer(tmp_path, prime, max_epochs=2)
+    prime.setup(training, model, "fit")  # as after a run that ended without a teardown: images are augmented once
+    training.fit(model, loader(), loader())
     assert len(model.seen) == 6
     for number, (images, labels, index) in enumerate(model.seen):
         assert torch.equal(images, augment(IMAGES[index], index, number // 3))

@@ -154,3 +154,12 @@ def test_evaluation_mode_changes_nothing() -> None:
     assert torch.equal(augment(images), PRIME("cifar", seed=1)(images))
     assert augment.counter == 4
     assert not augment.training
+
+
+def test_a_number_is_the_index_of_a_single_image() -> None:
+    """Any of 64 bits, as a number and as a tensor."""
+    image, augment = torch.rand(3, 32, 32), PRIME("cifar", seed=1)
+    for number in (3, -3, -(2**63), 2**63 - 1):
+        expected = augment(image[None], torch.tensor([number]))[0]
+        assert torch.equal(augment(image, number), expected)
+        assert torch.equal(augment(image, torch.tensor(number)), expected)

@@ -27,6 +27,7 @@ from prime_dali._states import Kind, read_array
 from prime_dali.data.records import Records
 from prime_dali.evaluation import corrupt
 from prime_dali.tools import augment
+from prime_dali.training import checkpoint
 
 KIND = Kind(
     {"a": {"b": int}, "c": [(None, float)], "d": dict, "e": range(3, 5), "f": frozenset(("x", "y"))},
@@ -339,3 +340,22 @@ def test_remaking_needs_the_whole_manifest(key: str, made: Path) -> None:
             augment.remake(made / "out" / "a-0.png")
     finally:
         path.write_text(before)
+
+
+def test_parts_of_a_training_checkpoint(tmp_path: Path) -> None:
+    """Another version of torch may have other keys, but not values of another type; at step 0 a log begins anew."""
+    checkpoint.check_alike({"a": 1, "b": [True], "new": 2}, {"a": 0.5, "b": [False], "old": 3})
+    for given, own, message in (
+        ({"a": [1]}, {"a": [True]}, r"a\[0\]: expected a value like True, got 1"),
+        ({"a": {"b": "1"}}, {"a": {"b": 1}}, r"a\.b: expected a value like 1, got '1'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            checkpoint.check_alike(given, own)
+    torch.save({"format": "prime-dali", "config": {}, "run": {}}, tmp_path / "last.pt")
+    with pytest.raises(ValueError, match=r"last\.pt: not a checkpoint .* \(model: expected a mapping, got none\)"):
+        checkpoint.load(tmp_path)
+    (tmp_path / "log.jsonl").write_text("damaged\n")
+    with pytest.raises(ValueError, match=r"log\.jsonl: line 1"):
+        checkpoint.Log(tmp_path, 1)
+    checkpoint.Log(tmp_path, 0).write(step=1)
+    assert checkpoint.read_log(tmp_path) == [{"step": 1}]

@@ -29,15 +29,30 @@ def test_signals(number: signal.Signals) -> None:
         signal.signal(number, before)
 
 
-def test_nohup(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it starts ignores SIGHUP, and goes on."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_ignored_signals(number: signal.Signals) -> None:
+    """What nohup starts ignores SIGHUP, and a shell's jobs in the background ignore SIGINT: they go on."""
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         with Stopping("") as stopping:
-            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(number)
             assert not stopping.asked
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("notice", ["saving", ""])
+def test_ctrl_c(notice: str, capfd: pytest.CaptureFixture) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Stopping(notice) as stopping:
+            signal.raise_signal(signal.SIGINT)
+            assert (stopping.asked, stopping.interrupted) == (True, True)
+            assert capfd.readouterr().err == (f"\n{notice}\n" if notice else "")
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("bar", [None, Progress])

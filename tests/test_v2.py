@@ -289,6 +289,10 @@ def test_modes_of_pillow_with_other_channels() -> None:
         assert (found[mode].mode, found[mode].size) == (mode, rgb.size)
         assert found[mode].tobytes() != rgb.convert(mode).tobytes()
     assert found["RGBA"].convert("RGB").tobytes() == found["RGB"].tobytes()
+    for mode in ("CMYK", "HSV", "YCbCr", "LAB"):  # colors that must not be mixed by channel
+        image = PIL.Image.new(mode, rgb.size)
+        with pytest.raises(ValueError, match=rf"RGB, L, RGBA, LA, got {mode}; use v2\.RGB\(\) before PRIME"):
+            transform((image, 5))
     alpha = PIL.Image.fromarray(pixels[..., 0])
     for mode in ("RGBA", "LA"):
         image = rgb.convert(mode)
