@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,8 +157,9 @@ def test_indices_that_come_again_within_an_epoch_are_meant(
 ) -> None:
     """As of samplers that repeat: whichever worker has the index, they are of one loader until its next epoch."""
     transform = PRIME("cifar", index_key="index")
-    for worker, seed in ((0, 7), (1, 7), (0, 9)):
-        assert not recwarn
+    warnings.simplefilter("always")
+    for worker, seed in ((0, 7), (1, 7), (0, 9), (0, 11)):
+        assert len(recwarn) == (seed > 9)
         info = SimpleNamespace(id=worker, seed=seed + worker)
         monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda info=info: info)
         transform({"image": IMAGES[0], "index": 2})
