@@ -52,6 +52,14 @@ def test_labels_are_those_of_the_block(tmp_path: Path) -> None:
     assert some.labels.tolist() == labels[[13, 8]].tolist()
 
 
+def test_rows_and_columns_of_arrays_stay() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), np.uint8)
+    batches = list(image_sets.Arrays(pixels, np.arange(3)).batches(2, CPU))
+    assert [labels.tolist() for _, labels in batches] == [[0, 1], [2]]
+    for channel in range(3):
+        np.testing.assert_array_equal(torch.cat([images for images, _ in batches])[:, channel], pixels[..., channel])
+
+
 def test_the_clean_set_is_the_test_part(tmp_path: Path) -> None:
     for label in range(10):
         save_picture(tmp_path / "train" / f"class_{label}" / "a.png", 200, (32, 32))

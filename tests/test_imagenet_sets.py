@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -144,6 +145,29 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "## Calibration error, %" in text
     assert re.search(r"\| flash +\|( +100\.00 \|){6} +0\.00 \| +0\.00 \|", text)
     assert (tmp_path / "out" / "imagenet-3dcc.png").is_file()
+
+
+@pytest.mark.parametrize("size", [64, 96, 224])
+def test_images_are_of_the_network_s_size(size: int, tmp_path: Path) -> None:
+    """And resized as for that; those of benchmarks of corruptions are 64 or 224 pixels wide, and not resized."""
+    save_picture(tmp_path / "clean" / WNIDS[1] / "a.png", 20)
+    save_picture(tmp_path / "c" / "fog" / "1" / WNIDS[1] / "a.png", 20)
+    folders = {"clean": tmp_path / "clean", "imagenet-c": tmp_path / "c"}
+    options = SimpleNamespace(folders=folders, clean=None, loader="pillow", workers=0, subset=False, label=None)
+    own = dataclasses.replace(classifier(4, size, resize=size + 10), classes=WNIDS)
+    sets, dataset = evaluate._sets(options, own)
+    assert dataset is None
+    assert (sets["clean"].size, sets["clean"].resize) == (size, size + 10)
+    corrupted = sets["imagenet-c"].read("fog", 1)
+    assert (corrupted.size, corrupted.resize) == (64 if size == 64 else 224, None)
+
+
+def test_c_bar_has_no_reference_of_its_own(tmp_path: Path) -> None:
+    for severity in names.SEVERITIES:
+        save_picture(tmp_path / "blue_noise_sample" / str(severity) / WNIDS[1] / "a.png", 20)
+    what = benchmarks.imagenet_corrupted(tmp_path, WNIDS, c_bar=True)
+    options = SimpleNamespace(normalize=None, reference=None, partial=True)
+    assert evaluate._rules(options, {"imagenet-c-bar": what}, "ImageNet")["imagenet-c-bar"].normalization == "none"
 
 
 def test_every_set_has_a_heading() -> None:

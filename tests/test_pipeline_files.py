@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 
 from prime_dali.data.pictures import open_picture
 from prime_dali.data.records import Records
+from prime_dali.data.shards import SPAN
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
@@ -95,6 +96,14 @@ def test_files_that_break_later_are_replaced_too() -> None:
     images.replace([4])
     assert images.replaced == {3: 0, 4: 0}
     assert [int(images.numbers(step)[0][0]) for step in range(5)] == [0, 1, 2, 0, 0]
+
+
+def test_images_of_shards_are_read_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than there are threads that read them."""
+    records = Records([], np.arange(20), spans=np.zeros(20, SPAN))
+    monkeypatch.setattr(records, "encoded", lambda number: bytes([number]))
+    encoded, labels, indices, _ = Images(records, EpochSampling(3, True, 20, 0, 1, "partial")).feed(0)
+    assert [int(one[0]) for one in encoded] == labels.tolist() == indices.tolist() != list(range(20))
 
 
 @pytest.mark.timeout(60)

@@ -77,8 +77,9 @@ def test_every_image_of_every_epoch_has_its_draw(folder: Path, monkeypatch: pyte
             assert close(image, expected(before, 2 * number, epoch))
     told: list[int] = []
     augmented.sampler.set_epoch = told.append  # as a sampler of several ranks has it
+    augmented.batch_sampler.set_epoch = told.append
     augmented.set_epoch(7)
-    assert told == [7]
+    assert told == [7, 7]
     monkeypatch.setattr(integration, "rank_and_ranks", lambda: (1, 2))
     augmented.set_epoch(0)
     assert close(batches(augmented)[0][1], expected(clean[1], 2 * 2 + 1, step=2))
@@ -149,7 +150,7 @@ if sys.argv[2] == "naflex":
     timm.data.create_naflex_loader(ImageDataset(sys.argv[1]), is_training=True)
 for training in eval(sys.argv[2]):
     loader = create_loader(ImageDataset(sys.argv[1]), 16, 2, training, device=torch.device("cpu"), num_workers=0)
-    print(__name__, training, type(loader).__name__, [getattr(getattr(loader, "config", None), name, None) for name in ("alpha", "wave_strength")])
+    print(__name__, training, type(loader).__name__, [getattr(getattr(loader, "config", None), name, None) for name in ("alpha", "wave_strength")], getattr(loader, "seed", None))
 """
 
 
@@ -160,13 +161,15 @@ def test_the_command_runs_a_script(
     script.write_text(SCRIPT)
     before = timm.data.create_loader
     monkeypatch.setattr(
-        sys, "argv", ["", "--alpha", "0.5", "--wave-strength", "5", str(script), str(folder), "(True, False)"]
+        sys,
+        "argv",
+        ["", "--alpha", "0.5", "--wave-strength", "5", "--prime-seed", "7", str(script), str(folder), "(True, False)"],
     )
     with pytest.warns(RuntimeWarning, match="found in sys.modules"):  # of runpy, as it is imported here
         runpy.run_module(integration.__name__, run_name="__main__")
     assert timm.data.create_loader is before
     lines = capsys.readouterr().out.splitlines()
-    assert lines == ["__main__ True AugmentedLoader [0.5, 5.0]", "__main__ False PrefetchLoader [None, None]"]
+    assert lines == ["__main__ True AugmentedLoader [0.5, 5.0] 7", "__main__ False PrefetchLoader [None, None] None"]
     with pytest.raises(ValueError, match="got a NaFlex one"):
         integration.main([str(script), str(folder), "naflex"])
     own = list(sys.argv), list(sys.path)
