@@ -125,6 +125,8 @@ def visible(browser: Any) -> list[tuple[str, list[str]]]:
 
 
 def filters(browser: Any) -> None:
+    from selenium.webdriver.support.wait import WebDriverWait
+
     def choose(primitive: str, strength: str) -> None:
         for name, value in (("primitive", primitive), ("strength", strength)):
             [choice] = [
@@ -169,7 +171,7 @@ def filters(browser: Any) -> None:
         assert nothing.text == "Nothing found. Clear the filters"
         assert count.text == "0 of 3 photographs, 0 augmented images"
     nothing.find_element("tag name", "button").click()
-    assert visible(browser) == everything
+    WebDriverWait(browser, 10).until(lambda _: visible(browser) == everything)  # the page filters after the reset
     assert search.get_property("value") == ""
     assert not nothing.is_displayed()
 
