@@ -127,6 +127,24 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
             run_once(pipeline(arguments))
 
 
+@pytest.mark.parametrize(("axes", "message"), [
+    (2, "images: expected 3 axes, HWC, got 2; images without an axis of channels need one"),
+    (5, 'images: expected 3 axes, HWC, got 5; layout="HWC" or "CHW" are images, "FHWC" or "FCHW" sequences'),
+])  # fmt: skip
+def test_images_of_unknown_layout_in_the_native_operator(axes: int, message: str, plugin: Path) -> None:
+    """DALI knows no layout of arrays from Python, and ``prime`` is not there to name one."""
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def pipeline():
+        image = fn.external_source(lambda s: np.zeros((16,) * axes, np.uint8), batch=False)
+        return fn.prime.augment(image, seed=6, **prime_dali.dali.arguments("imagenet"))
+
+    built = pipeline()
+    built.build()
+    with pytest.raises(RuntimeError, match=message):
+        built.run()
+
+
 def test_the_native_operator_in_dynamic_mode(plugin: Path) -> None:
     program = f"""if True:
         import numpy as np

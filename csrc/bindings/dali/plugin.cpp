@@ -139,8 +139,9 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
  private:
   // The layout of a batch: as the argument says, as DALI knows, or channels last.
   TensorLayout input_layout(int axes, const TensorLayout& known) const {
-    if (in_layout_.empty() && known.empty()) return checked_layout(layout_of(axes == 4, true), "images");
-    const TensorLayout layout = in_layout_.empty() ? checked_layout(known, "images") : in_layout_;
+    const TensorLayout layout = !in_layout_.empty() ? in_layout_
+                                : known.empty()     ? layout_of(axes == 4, true)
+                                                    : checked_layout(known, "images");
     expect(axes == layout.size(), "images: expected ", int{layout.size()}, " axes, ", layout, ", got ", axes,
            axes < 3 ? "; images without an axis of channels need one"
                     : "; layout=\"HWC\" or \"CHW\" are images, \"FHWC\" or \"FCHW\" sequences");
