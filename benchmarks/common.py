@@ -27,7 +27,7 @@ import torchvision
 from torchvision.transforms import Normalize
 
 import prime_dali
-from prime_dali import _arrays
+from prime_dali import _arrays, _devices
 from prime_dali._files import replacing
 from prime_dali.data.statistics import IMAGENET_STATISTICS
 from prime_dali.experiments import official
@@ -151,7 +151,7 @@ def circumstances(options: argparse.Namespace, preset: str) -> dict[str, str]:
     """What a number is worth nothing without: hardware, threads, versions, date, command."""
     with open("/proc/cpuinfo") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    facts = {"cpu": f"{models[0] if models else platform.machine()}, {len(os.sched_getaffinity(0))} logical CPUs"}
+    facts = {"cpu": f"{models[0] if models else platform.machine()}, {_devices.cores()} logical CPUs"}
     if options.device == "cuda":
         driver = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0]
         facts["gpu"] = f"{torch.cuda.get_device_name()}, driver {driver}"

@@ -14,7 +14,6 @@ decoding JPEGs costs nothing. Exit status: 0; 1 if a candidate failed (a line sa
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +43,7 @@ from torchvision.transforms import v2
 
 import prime_dali
 import prime_dali.v2
+from prime_dali import _devices
 from prime_dali._progress import plural
 from prime_dali.data.folders import image_folder
 
@@ -166,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     add = p.add_argument
     add("--loader", type=Path, required=True, metavar="FOLDER", help="class folders of photographs")
     workers = "processes, one thread each (default: one for each logical CPU)"
-    add("--workers", type=number(int, 1, 1024), default=len(os.sched_getaffinity(0)), metavar="N", help=workers)
+    add("--workers", type=number(int, 1, 1024), default=_devices.cores(), metavar="N", help=workers)
     add_crops(p, batch=32, seconds=5.0)
     add("--decoded", action="store_true", help="keep the decoded images of --files files in memory")
     files = "how many of the files are read, at most (default: %(default)s)"

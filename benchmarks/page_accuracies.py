@@ -58,9 +58,9 @@ def authors_code() -> str:
 def adaptation() -> str:
     """Accuracies on CIFAR-10-C with the statistics of batch norm as trained, and adapted to each corruption."""
     rows = []
-    for run, name in {"standard": "standard", "prime": "PRIME", "prime+jsd": "PRIME + JSD"}.items():
+    for name in ("standard", "PRIME", "PRIME + JSD"):
         for setting in ("none", "single", "partial", "full"):
-            found = File(f"bn-adaptation/{run},seed=1/{setting}.json").content["sets"]["cifar-c"]["scores"]
+            found = File(f"bn-adaptation/{folder(name)},seed=1/{setting}.json").content["sets"]["cifar-c"]["scores"]
             severities, groups = found["by_severity"], found["by_group"]
             shares = [found["corruption_accuracy"], severities["1"], severities["5"], *groups.values()]
             rows.append([name, setting, *(f"{100 * share:.2f}" for share in shares)])

@@ -304,8 +304,7 @@ def formats() -> str:
 def measured() -> str:
     """Under which circumstances, and with which command, each file was measured."""
     names = ("imagenet", "batch", "size", "cifar", "channels", "uint16", "step", "step_vit", "step_convnext",
-             "scaling", "loop",
-             "loop_standard", "loop_jsd", "pipeline", "decoded")  # fmt: skip
+             "scaling", "loop", "loop_standard", "loop_jsd", "pipeline", "decoded")  # fmt: skip
     files = [*(File(f"h200_{name}.json") for name in names), File("h100_step.json")]
     lines = [file.source() for file in [*files, File("cpu_imagenet.json"), File("cpu_cifar.json")]]
     for name in ("cost", "cost_official"):

@@ -74,7 +74,8 @@ def read(name: str, folder: Path, benchmark: str | None = None, purpose: str = "
         ValueError: An unknown corruption or severity, or another benchmark; the message names the folder or the file.
     """
     made = None if name in P_SETS else manifest(folder, benchmark, purpose)
-    names, what = _names(name, folder), "perturbation" if name in P_SETS else "corruption"
+    what = "perturbation" if name in P_SETS else "corruption"
+    names = _names(name, folder, what)
     counted, others = _KNOWN.get(name, (tuple(names), ()))
     for one in names:
         if one not in (*counted, *others):
@@ -132,14 +133,13 @@ def manifest(folder: Path, benchmark: str | None, purpose: str = "") -> dict[str
     return content
 
 
-def _names(name: str, folder: Path) -> list[str]:
-    """The names of what is there, sorted."""
+def _names(name: str, folder: Path, what: str) -> list[str]:
+    """The names of the corruptions or perturbations (``what``) that are there, sorted."""
     if name not in CIFAR_SETS:
         return folders_in(folder)
     found = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
     if not found:
-        what = "<perturbation>" if name in P_SETS else "<corruption>"
-        where = "no such folder" if not folder.is_dir() else f"expected {what}.npy, found none"
+        where = "no such folder" if not folder.is_dir() else f"expected <{what}>.npy, found none"
         raise FileNotFoundError(f"{folder}: {where}")
     return found
 

@@ -299,8 +299,8 @@ def pairs(corrupted: Corruptions, numbers: Sequence[int], workers: int) -> Itera
     """
     if corrupted.source.mapped:
         workers = 0
-    side = 32 if corrupted.images.kind == "cifar" else 224
-    item_bytes = 3 * side**2 * (1 + len(corrupted.names) * len(corrupted.severities))
+    side, changes = corruptions.SIDES[corrupted.images.kind], len(corrupted.names) * len(corrupted.severities)
+    item_bytes = 3 * side**2 * (1 + changes)
     with _one_thread() if workers else contextlib.nullcontext():
         for clean, changed, error in load(_Pairs(corrupted, numbers), item_bytes, None, workers):
             if error:

@@ -100,7 +100,7 @@ class Trainer:
         self._ended("network")
 
     def run(self) -> Result:
-        """Train to the end, or until a signal: SIGTERM, SIGUSR1, SIGHUP, Ctrl-C: save and stop; Ctrl-C again: stop at
+        """Train to the end, or until SIGTERM, SIGUSR1, SIGHUP or Ctrl-C: then save and stop. A second Ctrl-C stops at
         once.
 
         Raises:
