@@ -105,10 +105,10 @@ def dots(axes: Axes, names: Sequence[str], series: Sequence[Series], text: str =
 
 
 def _lowest(values: Sequence[float]) -> float:
-    """The least number that the axis shows; those below, a third at most, are at least twice as far away as all others
-    are apart."""
+    """The least number that the axis shows; those below, a third at most, are at least twice as far away as all others,
+    which are three or more, are apart."""
     known = sorted({value for value in values if not math.isnan(value)})
-    for number in range(1, len(known) // 3 + 1):
+    for number in range(1, min(len(known) // 3, len(known) - 3) + 1):
         apart = known[-1] - known[number]
         if known[number] - known[number - 1] > 2 * apart > 0:
             return known[number] - 0.35 * apart

@@ -143,6 +143,23 @@ def test_minutes_against_accuracy(tmp_path: Path, figures: list[Any]) -> None:
     assert reported == {"prime, reported": {1.0}}  # a dashed line, for it has no minutes
 
 
+def test_rows_without_their_base_have_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["networks", "--out", tmp_path, "--collect", *WORDS, "--rows", "resnet-prime", "vit-standard", "vit-prime"]
+    grid = grids.read_grid(compare.analysis("networks"), options(compare, *words), {})
+    assert [run.name for run in grid.runs[:3]] == ["resnet-prime,seed=1", "vit-standard,seed=1", "vit-prime,seed=1"]
+    for number, run in enumerate(grid.runs):
+        finished(grid, run, 0.5 + number / 100)
+    compare.run(options(compare, *words))
+    below = capsys.readouterr().out.partition("## Difference, percentage points")[2]
+    assert [line.split(" | ")[0] for line in below.splitlines() if "vit" in line or "resnet" in line] == [
+        "| vit-prime from vit-standard"
+    ]
+    compare.run(options(compare, *words[:-2]))
+    said = capsys.readouterr().out
+    assert "| resnet-prime" in said
+    assert "## Difference" not in said
+
+
 def test_one_seed_compares_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"seeds: expected two or more for views, .* got \[3\]"):
         grid_of("views", tmp_path, "--seeds", 3)

@@ -17,7 +17,7 @@ from gridding import options
 
 from prime_dali.evaluation import command
 from prime_dali.evaluation.names import CORRUPTIONS
-from prime_dali.experiments import ablation, grid_file, grids, sample_complexity
+from prime_dali.experiments import ablation, grid_file, grid_tables, grids, sample_complexity
 from prime_dali.experiments.grid_file import Grid, Run
 
 grid = gridding.grid  # a fixture
@@ -126,6 +126,18 @@ def test_names_and_numbers_of_runs(grid: Path, tmp_path: Path, capsys: pytest.Ca
         ablation.run(options(ablation, *words, "--only", "primitives=colour"))
     with pytest.raises(ValueError, match="--set: expected NAME=VALUE, got 'epochs'"):
         ablation.run(options(ablation, *words, "--set", "epochs"))
+
+
+def test_rows_are_left_out(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Of the runs and of the table, which says so; a row has all seeds."""
+    words = [*words_of(grid, tmp_path), "--seeds", 1, 2, "--rows"]
+    ablation.run(options(ablation, *words, "primitives=color", "--list"))
+    listed = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert listed == ["primitives=color,seed=1", "primitives=color,seed=2"]
+    with pytest.raises(ValueError, match=r"rows: .*did you mean 'primitives=color'"):
+        ablation.run(options(ablation, *words, "primitives=color,seed=1", "--list"))
+    read = grids.read_grid(ablation.ANALYSIS, options(ablation, *words, "primitives=color"), {})
+    assert "left out by --rows: primitives=none" in grid_tables.conditions(read, [], [])
 
 
 def test_a_task_makes_no_table(grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

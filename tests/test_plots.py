@@ -38,6 +38,7 @@ def test_numbers_far_below_all_others_do_not_press_these_together(tmp_path: Path
 @pytest.mark.parametrize(("values", "least"), [
     ([1.0, 2.0, 3.0], 1.0), ([5.0, 5.0], 5.0), ([0.0, 100.0], 0.0), ([float("nan"), 2.0], 2.0),
     ([10.0, 20.0, 80.0, 90.0], 10.0),  # half of the numbers: no exception
+    ([26.6, 31.3, 31.4], 26.6),  # two others only
     ([10.0, 11.0, 80.0, 81.0, 82.0], 10.0),  # more than a third
 ])  # fmt: skip
 def test_all_other_numbers_are_within_the_axes(values: list[float], least: float, tmp_path: Path) -> None:

@@ -172,7 +172,8 @@ def analysis(name: str) -> grids.Analysis:
 
 
 def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -> list[str]:
-    """A table of how much the runs differ from the first one, over the seeds that both have; none without such.
+    """A table of how much the runs differ from the first one, over the seeds that both have; none without such. A run
+    whose base is not among the rows is not in it.
 
     Args:
         base: The name of the run that each differs from; None: the first one.
@@ -180,9 +181,9 @@ def differences(rows: Sequence[Row], base: Callable[[str], str] | None = None) -
     measured = {row.run: _by_seed(row) for row in rows if row.measured}
     first = next(iter(measured))
     bases = {run: base(run) if base else first for run in measured}
-    others = [run for run in measured if bases[run] != run]
-    against = [scores for run in bases.values() for scores in measured[run].values()]
-    if not against or not others:
+    others = [run for run in measured if bases[run] != run and bases[run] in measured]
+    against = [scores for run in others for scores in measured[bases[run]].values()]
+    if not against:
         return []
     columns = [name for name in ("clean", "corrupted", BAR, ECE) if any(name in scores for scores in against)]
     cells = [

@@ -83,6 +83,8 @@ class Grid:
     runs: Sequence[Run]
     out: Path
     """Each run has a folder with its name in it."""
+    left_out: Sequence[str] = ()
+    """Rows that ``--rows`` does not name."""
 
     def config(self, run: Run) -> TrainConfig:
         """The training run.

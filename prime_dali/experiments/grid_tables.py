@@ -171,6 +171,8 @@ def _runs(grid: Grid, finished: int, missing: Sequence[str]) -> Iterator[str]:
         f" {DATASETS[config.dataset]}, {config.network}, {config.method}, {plural(config.epochs, 'epoch')}, "
         f"batch {config.batch}, {'JSD' if config.jsd else 'no JSD'}, mixing {config.mixing}, {several}"
     )
+    if grid.left_out:
+        yield f"left out by --rows: {'; '.join(grid.left_out)}"
     if config.limit_steps:
         yield f"a trial: at most {plural(config.limit_steps, 'step')} per epoch"
     if missing:

@@ -68,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser, analysis: Analysis) -> None:
     default = f"; default: {' '.join(map(str, analysis.seeds))}" if analysis.seeds else ""
     add("--seeds", nargs="+", type=int, metavar="S", help="repeat every run with each seed; the table has means "
         f"and standard deviations{default}")  # fmt: skip
+    add("--rows", nargs="+", metavar="NAME", help="leave all other rows out of the grid and its table; a row is a run "
+        "with all its seeds")  # fmt: skip
     add("--jobs", type=int, default=1, metavar="N", help="number of simultaneous runs, dealt out to all GPUs that "
         "CUDA_VISIBLE_DEVICES allows; small networks share a GPU well")  # fmt: skip
     add("--known", nargs="+", type=Path, default=[], metavar="DIR", help="folders of other grids (their --out), whose "
@@ -143,8 +145,11 @@ def read_grid(analysis: Analysis, options: argparse.Namespace, extra: Mapping[st
     seeds = options.seeds or content.get("seeds") or analysis.seeds
     if analysis.seeds and len(seeds) < 2:
         raise ValueError(f"seeds: expected two or more for {analysis.name}, whose runs are compared, got {list(seeds)}")
-    runs = grid_file.over_seeds(analysis.build(base, content), seeds)
-    return Grid(analysis.name, base, evaluate, runs, options.out)
+    runs = analysis.build(base, content)
+    grid_file.check_names("rows", options.rows or [], [one.name for one in runs])
+    kept = [one for one in runs if not options.rows or one.name in options.rows]
+    left_out = [one.name for one in runs if one not in kept]
+    return Grid(analysis.name, base, evaluate, grid_file.over_seeds(kept, seeds), options.out, left_out)
 
 
 def choose(grid: Grid, only: Sequence[str] | None, task: int | None) -> list[Run]:
