@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from statistics import median, quantiles
+from typing import Any
 
 from result_files import RESULTS, File, count, table
 
-from prime_dali.experiments import grid_finished
+from prime_dali.experiments import grid_finished, grid_tables
 from prime_dali.experiments.grid_tables import BAR, scores
 from prime_dali.experiments.methods import METHODS, folder
 
@@ -60,12 +61,20 @@ def adaptation() -> str:
     rows = []
     for name in ("standard", "PRIME", "PRIME + JSD"):
         for setting in ("none", "single", "partial", "full"):
-            found = File(f"bn-adaptation/{folder(name)},seed=1/{setting}.json").content["sets"]["cifar-c"]["scores"]
-            severities, groups = found["by_severity"], found["by_group"]
-            shares = [found["corruption_accuracy"], severities["1"], severities["5"], *groups.values()]
-            rows.append([name, setting, *(f"{100 * share:.2f}" for share in shares)])
-    head = ["", "adaptation", "CIFAR-10-C, %", "severity 1", "severity 5", *(f"{group}, %" for group in groups)]
-    return table(head, rows)
+            paths = sorted((RESULTS / "bn-adaptation").glob(f"{folder(name)},seed=*/{setting}.json"))
+            found = [_adapted(File(str(path.relative_to(RESULTS))).content) for path in paths]
+            mean, spread = grid_tables.mean_and_spread(found)
+            cells = [grid_tables.cell(mean[key], 2, spread.get(key)) for key in mean]
+            rows.append([name, setting, *cells, str(len(paths))])
+    return table(["", "adaptation", *mean, "seeds"], rows)
+
+
+def _adapted(content: dict[str, Any]) -> dict[str, float]:
+    """The scores of one evaluation with adaptation, in percent, by column."""
+    scores = content["sets"]["cifar-c"]["scores"]
+    severities, groups = scores["by_severity"], scores["by_group"]
+    shares = {"CIFAR-10-C": scores["corruption_accuracy"], "severity 1": severities["1"], "severity 5": severities["5"]}
+    return {f"{name}, %": 100 * share for name, share in (shares | groups).items()}
 
 
 def vit() -> str:

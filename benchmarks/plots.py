@@ -183,6 +183,7 @@ def main() -> None:
     grids["sample-complexity/sample-complexity"] = sample_complexity.draw
     grids |= {f"{dataset}/methods": methods.draw for dataset in ("cifar10", "cifar100", "tinyimagenet")}
     grids |= {f"{name}/{name}": question.draw for name, question in compare.QUESTIONS.items()}
+    grids["tinywaves/waves"] = compare.QUESTIONS["waves"].draw
     for name, draw_grid in grids.items():
         if (RESULTS / f"{name}.json").exists():
             draw_grid(grid_tables.read(RESULTS / f"{name}.json"), RESULTS / f"{name}.png")
