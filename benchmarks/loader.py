@@ -44,7 +44,7 @@ from torchvision.transforms import v2
 import prime_dali
 import prime_dali.v2
 from prime_dali import _devices
-from prime_dali._progress import plural
+from prime_dali._wording import plural
 from prime_dali.data.folders import image_folder
 
 Image = Any  # uint8 [3, H, W], or a PIL image

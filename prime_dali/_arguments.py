@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from ._progress import plural
+from ._wording import plural
 
 MIN_SIDE, MAX_SIDE = 8, 4096  # pixels
 PIXEL_TOLERANCE = 1 / 512  # floats this far outside [0, 1] count as rounding; kPixelTolerance in csrc/core/image.h

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import _extras
-from ._progress import plural
+from ._wording import plural
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _waves, random
-from ._progress import plural
+from ._wording import plural
 from .config import MAX_COLOR_CUT, MAX_SPATIAL_CUT, PRIMITIVES
 from .folding import folded_std
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import __version__, _command, _options
+from ._wording import clock
 
 # Commands with modules of their own, whose main(arguments) parses and runs; imported when called.
 _MODULES = {
@@ -82,14 +83,14 @@ def _doctor(options: argparse.Namespace) -> None:
 
 
 def _build_dali_plugin(options: argparse.Namespace) -> None:
-    from . import _progress, dali
+    from . import dali
 
     if dali.native.is_built() and not options.force:
         print(f"built before: {dali.plugin_path()}; --force compiles it again")
         return
     start = time.monotonic()
     path = dali.build_plugin(force=options.force)
-    print(f"built {path} in {_progress.clock(time.monotonic() - start)}")
+    print(f"built {path} in {clock(time.monotonic() - start)}")
 
 
 def _demo(options: argparse.Namespace) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arguments, _arrays, _memory, _slots, random
-from ._progress import plural
 from ._slots import COLOR, IDENTITY, NAMES, SPATIAL
+from ._wording import plural
 from .config import MAX_CHAINS, MAX_COLOR_CUT, MAX_DEPTH, MAX_FILTER_SIZE, MAX_SPATIAL_CUT, PlanShape, PrimeConfig
 
 _MAX_WEIGHT = 1 + 1 / 512  # with the tolerance of csrc/core/plan.h

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from . import _arguments, _arrays, _memory, _native
-from ._progress import plural
+from ._wording import plural
 from .config import Distributions, PlanShape, PrimeConfig
 from .plan import Plan, row_words
 

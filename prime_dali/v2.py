@@ -13,7 +13,7 @@ except ImportError as error:
 
 from . import _arguments, _counting, _distributed, torch_ops
 from ._epochs import Epochs
-from ._progress import plural
+from ._wording import plural
 from .config import PrimeConfig, as_config, takes_config
 
 try:

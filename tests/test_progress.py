@@ -16,7 +16,7 @@ from typing import TextIO
 
 import pytest
 
-from prime_dali import _progress
+from prime_dali import _progress, _wording
 
 
 class Terminal(io.StringIO):
@@ -25,9 +25,9 @@ class Terminal(io.StringIO):
 
 
 def test_one_and_many() -> None:
-    assert _progress.plural(1, "image") == "1 image"
-    assert _progress.plural(0, "image") == "0 images"
-    assert _progress.plural(2000, "copy", "copies") == "2,000 copies"
+    assert _wording.plural(1, "image") == "1 image"
+    assert _wording.plural(0, "image") == "0 images"
+    assert _wording.plural(2000, "copy", "copies") == "2,000 copies"
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -117,7 +117,7 @@ def test_phases_times_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     with _progress.phase("compiling", shown):
         pass
     assert re.fullmatch(r"compiling \.\.\.\rcompiling \.\.\. 0\.\d s\x1b\[K\n", shown.getvalue())
-    assert [_progress.clock(s) for s in (0.04, 59.94, 61, 3723)] == ["0.0 s", "59.9 s", "1:01", "1:02:03"]
-    assert _progress.speed(1000, 2, "image") == "500 images per second"
-    assert _progress.speed(1, 4, "step") == "4.0 s per step"
-    assert _progress.facts({"data": "d", "out": "", "network": 3}) == "data     d\nnetwork  3"
+    assert [_wording.clock(s) for s in (0.04, 59.94, 61, 3723)] == ["0.0 s", "59.9 s", "1:01", "1:02:03"]
+    assert _wording.speed(1000, 2, "image") == "500 images per second"
+    assert _wording.speed(1, 4, "step") == "4.0 s per step"
+    assert _wording.facts({"data": "d", "out": "", "network": 3}) == "data     d\nnetwork  3"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _arguments
-from .._progress import plural
+from .._wording import plural
 from ..data import folders as _folders
 from ..data.formats import open_records
 from ..data.records import Records

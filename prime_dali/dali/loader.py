@@ -14,8 +14,8 @@ from nvidia.dali import Pipeline
 
 from .. import _arguments
 from .._native import require_torch
-from .._progress import plural
 from .._states import Kind
+from .._wording import plural
 from ..config import with_new_names
 from ..data.pictures import PhotoError, reader, refused
 from ..data.records import Records

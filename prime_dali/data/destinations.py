@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from .. import _progress
 from .._devices import cores
 from .._files import create, held, naming, sync, sync_file_system
-from .._progress import plural
 from .._states import Kind
+from .._wording import clock, facts, plural, speed
 from ..config import with_new_names
 from . import partition
 from .folders import shown
@@ -341,14 +341,14 @@ class Bar:
 
     def __enter__(self) -> _progress.Progress:
         there = f" ({self._before:,} of them are there)" if self._before else ""
-        print(_progress.facts({**self._facts, "to do": f"{plural(self.bar.total, 'image')}{there}"}), flush=True)
+        print(facts({**self._facts, "to do": f"{plural(self.bar.total, 'image')}{there}"}), flush=True)
         return self.bar.__enter__()
 
     def __exit__(self, kind: Any, *error: Any) -> None:
         self.bar.__exit__(kind, *error)
         made, seconds = self.bar.done - self._before, time.monotonic() - self._start
         if kind is None:
-            rate = f" in {_progress.clock(seconds)}, {_progress.speed(made, seconds, 'image')}" if made else ""
+            rate = f" in {clock(seconds)}, {speed(made, seconds, 'image')}" if made else ""
             print(f"{self.bar.name}: {plural(made, 'image')} done{rate}", flush=True)
         else:
             # At a bad picture the same command would stop again.

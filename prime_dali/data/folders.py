@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from .._progress import plural
+from .._wording import plural
 
 _KINDS = 5  # of files that are left out, in a message
 

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from .. import _arguments
 from .._files import locked, make_folder, replacing
-from .._progress import plural
 from .._states import Kind
+from .._wording import plural
 
 FOLDER = ".shards"
 FINISHED = "finished.json"

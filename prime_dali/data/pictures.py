@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from .. import _files
 from .._files import Report
-from .._progress import plural
+from .._wording import plural
 from .folders import shown
 
 if TYPE_CHECKING:

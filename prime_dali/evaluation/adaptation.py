@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .. import _arguments
-from .._progress import plural
+from .._wording import plural
 
 
 @dataclass(frozen=True)

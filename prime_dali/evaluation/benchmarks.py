@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _extras
-from .._progress import plural
 from .._states import read_array
+from .._wording import plural
 from ..data import cifar
 from ..data.folders import classes as class_folders
 from ..data.folders import find

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .._progress import plural
+from .._wording import plural
 from ..data.folders import check_no_parts
 from ..data.folders import classes as class_folders
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _command, _workers
-from .._progress import plural
+from .._wording import plural
 from ..data import destinations, partition
 from ..data.cifar import SIDE, Cifar, read_cifar
 from ..data.folders import shown

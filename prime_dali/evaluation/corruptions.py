@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _arguments, _extras
-from .._progress import plural
+from .._wording import plural
 from .names import EXTRA_CORRUPTIONS, SEVERITIES
 
 Strengths = dict[str, tuple[tuple[float, ...], ...]]

@@ -18,7 +18,7 @@ from torch import nn
 
 from .. import _devices, _progress
 from .._files import make_output_folder
-from .._progress import plural
+from .._wording import clock, facts, plural
 from ..data import cifar, partition
 from ..data.statistics import CIFAR_STATISTICS
 from ..models import networks
@@ -222,7 +222,7 @@ def _counted(
             classifier, sets, device=device, batch=options.batch, adapt=adapt, part=part,
             progress=lambda tasks: _progress.over(tasks, "evaluating", "set"),
         )  # fmt: skip
-    print(f"evaluated in {_progress.clock(time.monotonic() - start)}", file=sys.stderr, flush=True)
+    print(f"evaluated in {clock(time.monotonic() - start)}", file=sys.stderr, flush=True)
     return counts
 
 
@@ -254,7 +254,7 @@ def _about(
     names += ", ..." if source is not None and classifier.num_classes > 3 else ""
     parameters = sum(parameter.numel() for parameter in classifier.network.parameters())
     sets = ", ".join(f"{name} ({folder})" for name, folder in options.folders.items())
-    return _progress.facts({
+    return facts({
         "data": sets, "images": f"{classifier.size} x {classifier.size}, {classifier.num_classes} classes{names}",
         "network": f"{classifier.name} from {classifier.source}, {plural(parameters, 'parameter')}",
         "device": f"{_devices.name(device)}, {plural(options.workers, 'worker')}", **partition.facts(options.shard),

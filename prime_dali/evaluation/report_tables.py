@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _plots, _tables
-from .._progress import plural
+from .._wording import plural
 from . import reported
 from .names import C_BAR_SETS, C_SETS, HEADINGS, SEVERITIES, normalization_of, of_benchmark
 from .reported import PERTURBATION_SCORES, SOURCE_OF_PERTURBATION_SCORES

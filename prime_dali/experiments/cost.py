@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from .. import __version__, _arguments, _devices, _plots, _progress, _tables
+from .. import __version__, _arguments, _devices, _plots, _tables
 from .._files import make_output_folder, write_texts
-from .._progress import plural
+from .._wording import facts, plural
 from ..evaluation import reported
 from ..training.config import TrainConfig
 from ..training.ranks import Ranks
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _about(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, methods: Sequence[str]) -> str:
     """What is measured, for its user; on stderr, as the table on stdout is a document."""
-    return _progress.facts({
+    return facts({
         "data": f"{config.recipe} in {config.data}",
         "images": f"{config.size} x {config.size}, batches of {config.batch}",
         "network": f"{config.network}, stem {config.stem}{'' if config.compile else ', not compiled'}",

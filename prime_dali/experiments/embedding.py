@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from .. import _devices, _plots, _tables
 from .._files import make_output_folder, write_texts
-from .._progress import facts, over, plural
+from .._progress import over
+from .._wording import facts, plural
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import __version__, _tables
 from .._files import write_texts
-from .._progress import plural
+from .._wording import plural
 from ..evaluation import reported
 from ..evaluation.names import C_BAR_SETS, C_SETS, GROUPS, of_benchmark
 from ..evaluation.report_tables import mean_calibration

@@ -30,8 +30,9 @@ from torch.nn.functional import normalize
 
 from .. import _devices
 from .._files import make_output_folder, replacing
-from .._progress import Progress, facts, plural
+from .._progress import Progress
 from .._states import Kind
+from .._wording import facts, plural
 from ..evaluation import layouts
 from ..evaluation.corruptions import SIDES
 from . import features, samples, similarity_report

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import _plots, _tables
 from .._files import write_texts
-from .._progress import plural
+from .._wording import plural
 from ..evaluation.reported import SOURCE
 from .arguments import CLEAN, SIMILARITY
 

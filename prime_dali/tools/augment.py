@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import _arguments, _batches, _command, _devices, _options
 from .._command import Parser
 from .._files import replacing
-from .._progress import plural
+from .._wording import plural
 from ..config import PrimeConfig, require_image_draws
 from ..data import destinations, partition
 from ..data.cifar import read_cifar

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _batches, _devices, _workers
-from .._progress import plural
 from .._states import TEXT
+from .._wording import plural
 from ..config import PrimeConfig
 from ..data import destinations, partition
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, Cifar, read_cifar

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .. import _devices, _extras
 from .._files import Report, make_output_folder
-from .._progress import facts, plural
+from .._wording import facts, plural
 from ..config import PrimeConfig
 from ..data.folders import shown
 from ..data.pictures import PhotoError, read_photos, unusable

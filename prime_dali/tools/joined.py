@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._progress import plural
 from .._states import TEXT
+from .._wording import plural
 from ..data import destinations, partition
 from ..data.partition import Shard
 from . import copies, provenance

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from .. import _arguments
-from .._progress import plural
+from .._wording import plural
 from ..config import MAX_AMPLITUDE, PrimeConfig, preset
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 from .recipes import RECIPES

@@ -11,7 +11,7 @@ except ImportError as error:
     raise _extras.needed("prime_dali.training.losses", "torch", error) from error
 
 from .. import _arguments
-from .._progress import plural
+from .._wording import plural
 
 LEAST = 1e-7  # mean probabilities are clamped to this minimum before the logarithm
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from .._progress import plural
+from .._wording import plural
 from ..models.creation import timm
 from .checkpoint import check_alike
 from .config import TrainConfig

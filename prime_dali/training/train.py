@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arguments, _command, _progress, _yaml
-from .._progress import plural
+from .._wording import plural
 from .config import METHODS, RECIPES, TrainConfig, defaults
 
 _EPILOG = """

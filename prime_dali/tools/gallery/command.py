@@ -9,7 +9,8 @@ from pathlib import Path
 from ... import _arguments, _options
 from ..._command import Parser, whole
 from ..._files import make_output_folder
-from ..._progress import facts, over, plural
+from ..._progress import over
+from ..._wording import facts, plural
 from ...data.folders import find, shown
 from ...data.pictures import read_photos
 from .. import demo
