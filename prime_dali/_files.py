@@ -9,10 +9,9 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-Report = Callable[[str], None]
 _TEMPORARY = ".unfinished-"  # prefix of the names of files that are being written
 
 

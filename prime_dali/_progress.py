@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TextIO, TypeVar
 
 from ._wording import clock
@@ -20,6 +20,9 @@ QUIET = 30.0  # seconds between lines where there is no terminal
 _TICK = 0.5  # seconds between pictures of the bar
 
 Item = TypeVar("Item")
+
+Report = Callable[[str], None]
+"""Takes a line for the user, such as ``print``."""
 
 
 def since_start() -> float:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _files
-from .._files import Report
+from .._progress import Report
 from .._wording import plural
 from .folders import shown
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _devices, _extras
-from .._files import Report, make_output_folder
+from .._files import make_output_folder
+from .._progress import Report
 from .._wording import facts, plural
 from ..config import PrimeConfig
 from ..data.folders import shown

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _yaml
-from .._files import Report, held, replacing
+from .._files import held, replacing
+from .._progress import Report
 from . import checkpoint
 from .config import TrainConfig
 

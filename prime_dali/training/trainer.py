@@ -12,8 +12,7 @@ import torch
 
 from .. import _devices
 from .._command import keeping_all
-from .._files import Report
-from .._progress import since_start
+from .._progress import Report, since_start
 from .._wording import clock, facts, plural
 from ..models import creation, networks
 from . import checkpoint, numerics, optimization
