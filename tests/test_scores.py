@@ -72,7 +72,7 @@ def test_mce_of_a_standard_network() -> None:
 
 @pytest.mark.parametrize("row", [row for name in ("CIFAR-10", "CIFAR-100", "ImageNet-100", "ImageNet") for row in reported.of(name)],
                          ids=lambda row: f"{row.dataset} {row.method}")  # fmt: skip
-def test_the_papers_tables_agree(row: reported.Reported) -> None:
+def test_the_papers_tables_agree(row: reported.Network) -> None:
     """Means and mCE follow from the accuracies per corruption, so neither those nor the formulas can be off."""
     accuracies, standard = (
         {c: dict.fromkeys(names.SEVERITIES, a / 100) for c, a in each.corruptions.items()}

@@ -18,7 +18,7 @@ C_BAR = (
 
 
 @dataclass(frozen=True)
-class Reported:
+class Network:
     """One network of the paper; everything in percent."""
 
     dataset: str
@@ -40,7 +40,7 @@ class Reported:
     note: str = ""
 
 
-def of(dataset: str | None) -> list[Reported]:
+def of(dataset: str | None) -> list[Network]:
     """All networks on ``"CIFAR-10"``, ``"CIFAR-100"``, ``"ImageNet-100"`` or ``"ImageNet"``; none on any other."""
     return [row for row in _ROWS if row.dataset == dataset]
 
@@ -157,7 +157,7 @@ def _table(text: str) -> dict[tuple[str, str], list[Any]]:
     return {(row[0], row[1]): [None if cell == "-" else float(cell) for cell in row[2:]] for row in rows}
 
 
-def _rows() -> list[Reported]:
+def _rows() -> list[Network]:
     corruptions, severities, others = _table(_CORRUPTIONS), _table(_SEVERITIES), _table(_OTHER)
     out = []
     for key, (clean, mean, mce) in _table(_MAIN).items():
@@ -166,7 +166,7 @@ def _rows() -> list[Reported]:
             c_bar_mean, *c_bar, imagenet_r, stylized = others[key]
             more = {"c_bar": dict(zip(C_BAR, c_bar, strict=True)), "c_bar_mean": c_bar_mean, "imagenet_r": imagenet_r,
                     "stylized": stylized}  # fmt: skip
-        out.append(Reported(
+        out.append(Network(
             *key, _NETWORKS[key[0]], clean, mean, mce, _NORMALIZATIONS[key[0]],
             dict(zip(CORRUPTIONS, corruptions[key], strict=True)), dict(zip(SEVERITIES, severities[key], strict=True)),
             note=_NOTES.get(key, ""), **more,

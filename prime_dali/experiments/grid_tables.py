@@ -107,14 +107,13 @@ def _numbers(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         every = [{key: number for key, number in numbers.items() if key != ECE} for numbers in every]
     means, spread = mean_and_spread(every)
     jobs = [content.get("jobs", 1) for content in done]
-    timed = _timed(jobs)
-    minutes = statistics.fmean(own["seconds"] for own, n in zip(done, jobs, strict=True) if n in timed) / 60
+    minutes = statistics.fmean(done[place]["seconds"] for place in _timed(jobs)) / 60
     return {"scores": means, "spread": spread, "runs": len(done), "minutes": minutes, "jobs": jobs, "finished": done}
 
 
 def _timed(jobs: Sequence[int]) -> Sequence[int]:
-    """Of how many runs shared a device: those of the runs whose minutes count."""
-    return [1] * jobs.count(1) or jobs
+    """The places of the runs whose minutes count: of those that had a device to themselves, or of all if none had."""
+    return [place for place, sharing in enumerate(jobs) if sharing == 1] or range(len(jobs))
 
 
 def mean_and_spread(every: Sequence[Mapping[Any, float]]) -> tuple[dict[Any, float], dict[Any, float]]:
@@ -199,7 +198,7 @@ def _evaluation(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def beside(table: Sequence[Row]) -> str:
     """Whose minutes those of a table are, where devices were shared, in words after a comma; empty: none was shared."""
-    timed = [jobs for row in table for jobs in _timed(row.jobs)]
+    timed = [row.jobs[place] for row in table for place in _timed(row.jobs)]
     if max(timed, default=1) > 1:
         return f", while up to {max(timed)} runs shared the device"
     return ", of runs alone on a device" if len(timed) < sum(len(row.jobs) for row in table) else ""
