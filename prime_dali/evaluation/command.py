@@ -10,7 +10,7 @@ from pathlib import Path
 from .. import _arguments, _command
 from ..data import partition
 from ..models import STEMS
-from .names import C_SETS, CIFAR_SETS, HEADINGS, IMAGENET_SETS, LOADERS
+from .names import C_SETS, CIFAR_SETS, HEADINGS, LOADERS, SETS
 from .scores import NORMALIZATIONS
 
 
@@ -39,7 +39,7 @@ def parser() -> _command.Parser:
     network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
     sets = parser.add_argument_group("sets, each a folder")
     sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val: class folders or shards")
-    for name in (*CIFAR_SETS, *IMAGENET_SETS):
+    for name in SETS:
         sets.add_argument(f"--{name}", type=Path, metavar="DIR", help=HEADINGS[name])
     sets.add_argument("--label", metavar="NAME", help="column, feature, or field of the labels in sets that are "
                       "shards; default: the usual names")  # fmt: skip
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
     """Run the command; exits with status 2 for bad usage. Errors as :func:`.evaluate.main`."""
     known = parser()
     options = known.parse_args(argv)
-    given = {name: getattr(options, name.replace("-", "_")) for name in ("clean", *CIFAR_SETS, *IMAGENET_SETS)}
+    given = {name: getattr(options, name.replace("-", "_")) for name in ("clean", *SETS)}
     options.folders = {name: folder for name, folder in given.items() if folder is not None}
     if not options.folders:
         known.error("expected one or more sets, such as --clean DIR, got none")

@@ -27,7 +27,7 @@ from .names import (
 )
 from .scores import missing
 
-SETS = (*C_SETS, *C_BAR_SETS, "imagenet-3dcc", *P_SETS)
+WITH_PARTS = (*C_SETS, *C_BAR_SETS, "imagenet-3dcc", *P_SETS)
 """Options of ``prime-dali evaluate`` for benchmarks with a folder or a file for each corruption or perturbation."""
 
 _KNOWN: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -64,7 +64,7 @@ def read(name: str, folder: Path, benchmark: str | None = None, purpose: str = "
     """The layout of a benchmark.
 
     Args:
-        name: One of :data:`SETS`.
+        name: One of :data:`WITH_PARTS`.
         folder: For CIFAR it holds ``<corruption>.npy`` with all severities, or those in its manifest; for ImageNet
             ``<corruption>/<1..5>``. Likewise ``<perturbation>.npy`` and ``<perturbation>``.
         benchmark, purpose: As for :func:`manifest`.

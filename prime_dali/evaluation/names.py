@@ -54,6 +54,9 @@ IMAGENET_SETS = (
 )  # fmt: skip
 """Options of ``prime-dali evaluate`` for other networks."""
 
+SETS = (*CIFAR_SETS, *IMAGENET_SETS)
+"""All of them; beside these there is ``clean``."""
+
 C_SETS = ("cifar-c", "imagenet-c")
 """Benchmarks of :data:`CORRUPTIONS`, whose mean corruption error can be relative to a reference's errors."""
 

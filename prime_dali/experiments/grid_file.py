@@ -13,11 +13,10 @@ from typing import Any
 
 from .. import _arguments, _yaml
 from ..evaluation import layouts, reported
-from ..evaluation.names import C_SETS, CIFAR_SETS, IMAGENET_SETS
+from ..evaluation.names import C_SETS, SETS
 from ..training import train
 from ..training.config import FREE, TrainConfig, defaults
 
-SETS = (*CIFAR_SETS, *IMAGENET_SETS)
 EVALUATION = (
     "clean", *SETS, "subset", "partial", "normalize", "reference", "bn-adapt", "seed", "batch", "device", "workers",
     "loader",
@@ -236,7 +235,7 @@ def _check_folders(grid: Grid, chosen: Sequence[Run]) -> None:
     for folder in sorted(folders):
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such file or folder")
-    for name in (name for name in layouts.SETS if name in grid.evaluate):
+    for name in (name for name in layouts.WITH_PARTS if name in grid.evaluate):
         folder = Path(grid.evaluate[name])
         try:  # which the evaluation would find out after every training
             layout = layouts.read(name, folder)
