@@ -102,7 +102,7 @@ def test_how_benchmarks_are_scored(tmp_path: Path) -> None:
     results = report.collect(classifier(), None, {"imagenet-c": corrupted(FOG)}, {"imagenet-c": counts},
                              {"imagenet-c": report.Rule("none")}, {"bn_adapt": None})  # fmt: skip
     (path := tmp_path / "results.json").write_text(json.dumps(results))
-    part = {"imagenet-c": replace(sets["imagenet-c"], available=corrupted(FOG).available, lacking=(SNOW,))}
+    part = {"imagenet-c": replace(sets["imagenet-c"], severities=corrupted(FOG).severities, lacking=(SNOW,))}
     given = options(folders=folders, reference=path, partial=True)
     assert evaluate._rules(given, part, None)["imagenet-c"].missing == (SNOW,)
     with pytest.raises(ValueError, match="lacks snow; evaluate that network on the same folder"):

@@ -20,8 +20,8 @@ ACCURACIES = {c: dict.fromkeys(names.SEVERITIES, 0.5) for c in names.CORRUPTIONS
 
 
 def corrupted(*counted: str, extra: tuple[str, ...] = (), manifest: dict | None = None) -> benchmarks.Corrupted:
-    available = frozenset((c, s) for c in (*counted, *extra) for s in names.SEVERITIES)
-    return benchmarks.Corrupted(Path("c"), counted, extra, available, lambda c, s: None, manifest)  # type: ignore[arg-type, return-value]
+    severities = dict.fromkeys((*counted, *extra), names.SEVERITIES)
+    return benchmarks.Corrupted(Path("c"), counted, extra, severities, (), manifest, lambda c, s: None)  # type: ignore[arg-type, return-value]
 
 
 def test_a_set_of_images() -> None:

@@ -242,8 +242,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_reported_rates_stand_beside_measured_ones() -> None:
     what = sequences.Perturbed(
-        Path("p"), PERTURBATIONS, (), frozenset(), lambda name: None, sequences.ALEXNET_FLIP_RATES,
-        reference_distances=sequences.ALEXNET_TOP5_DISTANCES,
+        Path("p"), PERTURBATIONS, (), {}, (), None, lambda name: None, sequences.ALEXNET_FLIP_RATES,
+        sequences.ALEXNET_TOP5_DISTANCES,
     )  # type: ignore[arg-type, return-value]  # fmt: skip
     counts = {
         name: {0: stability.Stability(9, 31, rate / 2, sequences.ALEXNET_TOP5_DISTANCES[name] / 4)}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from .classes import absent_classes, class_positions, folders_in, positions
 from .corruptions import SIDES
 from .image_sets import Arrays, Decoding, Pictures
 from .layouts import Layout
-from .names import SEVERITIES
 
 SIDE = SIDES["imagenet"]  # pixels, also of all images of ImageNet-3DCC and of all frames of ImageNet-P
 TINY_SIDE = SIDES["tinyimagenet"]
@@ -45,26 +44,15 @@ Images = TypeVar("Images", Arrays, Pictures)
 
 
 @dataclass(frozen=True)
-class Corrupted(Generic[Images]):
-    """A benchmark of corruptions, in arrays or in image files."""
+class Corrupted(Layout, Generic[Images]):
+    """A benchmark of corruptions, in arrays or in image files; it may lack classes too."""
 
-    folder: Path
-    counted: tuple[str, ...]
-    """Corruptions that the means include, present or not."""
-    extra: tuple[str, ...]
-    """Extra corruptions that are present, with some or all of the five severities."""
-    available: frozenset[tuple[str, int]]
-    """The (corruption, severity) pairs that are present."""
     read: Callable[[str, int], Images]
     """The images of a corruption at a severity."""
-    manifest: Mapping[str, Any] | None
-    """How the set was made, for a regenerated one (:func:`.layouts.manifest`)."""
-    lacking: tuple[str, ...] = ()
-    """Description of what is missing for the means: classes, and severities of ``counted``."""
 
     def parts(self) -> list[tuple[str, int]]:
         """The corruptions that are present, in the order of the tables."""
-        return [(c, s) for c in (*self.counted, *self.extra) for s in SEVERITIES if (c, s) in self.available]
+        return [(c, s) for c in (*self.counted, *self.extra) for s in self.severities.get(c, ())]
 
 
 def cifar_clean(
@@ -121,16 +109,7 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
         start = severities.index(severity) * count
         return Arrays(images[corruption][start : start + count], labels[start : start + count])
 
-    return _corrupted(folder, layout, read)
-
-
-def _corrupted(
-    folder: Path, layout: Layout, read: Callable[[str, int], Images], lacking: tuple[str, ...] = ()
-) -> Corrupted[Images]:
-    """A benchmark of this layout; ``lacking`` is what it lacks besides, such as classes."""
-    available = frozenset((name, severity) for name, own in layout.severities.items() for severity in own)
-    lacking += layout.lacking
-    return Corrupted(folder, layout.counted, layout.extra, available, read, layout.manifest, lacking)
+    return Corrupted(**vars(layout), read=read)
 
 
 def _cifar_labels(path: Path, blocks: int, num_classes: int) -> NDArray[np.int64]:
@@ -271,12 +250,11 @@ def _in_severities(
     def read(corruption: str, severity: int) -> Pictures:
         return imagenet_pictures(folder / corruption / str(severity), classes, reading, size=size, resize=None)
 
-    lacking: tuple[str, ...] = ()
     if incomplete:
         part, absent = next(iter(incomplete.items()))
         more = f", and some in {plural(len(incomplete) - 1, 'other folder')}" if len(incomplete) > 1 else ""
-        lacking = (f"{absent} in {part}{more}",)
-    return _corrupted(folder, layout, read, lacking)
+        layout = replace(layout, lacking=(f"{absent} in {part}{more}", *layout.lacking))
+    return Corrupted(**vars(layout), read=read)
 
 
 def _absent(part: Path, classes: Sequence[str], reading: Reading) -> str:

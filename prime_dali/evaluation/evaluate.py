@@ -359,7 +359,7 @@ def _rules(options: argparse.Namespace, sets: Sets, dataset: str | None) -> dict
             raise ValueError("normalize: expected none or standard, as AlexNet's errors are of ImageNet-C, got alexnet")
         normalization = wanted if name in C_SETS else "none"  # C-bar has no reference of its own
         reference = report.read_reference(options.reference, name, dataset) if normalization == "standard" else None
-        there = {c: {s: 0.0 for s in scores.SEVERITIES if (c, s) in what.available} for c in what.counted}
+        there = {c: dict.fromkeys(what.severities.get(c, ()), 0.0) for c in what.counted}
         if reference is not None:
             scored = [c for c in what.counted if not scores.missing(there, [c])]
             if lacks := reference.lacks(scored, what.lacking):

@@ -48,12 +48,13 @@ _MANIFEST = Kind({}, "a manifest of a benchmark", "put back a copy of it, or mak
 class Layout:
     """The corruptions or perturbations of a benchmark."""
 
+    folder: Path
     counted: tuple[str, ...]
     """Those that the means include, present or not; of C-bar those that are present, in alphabetical order."""
     extra: tuple[str, ...]
     """Others that are present."""
     severities: Mapping[str, tuple[int, ...]]
-    """Of each corruption that is present, in order; none of perturbations."""
+    """Of each corruption or perturbation that is present, in order; of perturbations there are none."""
     lacking: tuple[str, ...]
     """Description of what the means lack."""
     manifest: Mapping[str, Any] | None
@@ -83,14 +84,14 @@ def read(name: str, folder: Path, benchmark: str | None = None, purpose: str = "
     extra = tuple(one for one in others if one in names)
     if name in P_SETS:
         absent = tuple(one for one in counted if one not in names)
-        return Layout(counted, extra, dict.fromkeys(names, ()), absent, None)
+        return Layout(folder, counted, extra, dict.fromkeys(names, ()), absent, None)
     if name in CIFAR_SETS:
         severities = dict.fromkeys(names, _in_arrays(folder, made or {}))
     else:
         severities = {one: _in_folders(folder / one) for one in names}
     few = name in C_BAR_SETS and len(names) != C_BAR_CORRUPTIONS
     lacking = (f"ten corruptions, got {len(names)}",) if few else ()
-    return Layout(counted, extra, severities, (*lacking, *missing(severities, counted)), made)
+    return Layout(folder, counted, extra, severities, (*lacking, *missing(severities, counted)), made)
 
 
 def _unknown(folder: Path, what: str, name: str, known: Sequence[str]) -> str:

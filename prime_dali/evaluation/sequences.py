@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from . import layouts
 from .benchmarks import SIDE, Reading
 from .classes import absent_classes, class_positions
 from .image_sets import readable
+from .layouts import Layout
 from .names import PERTURBATIONS
 
 ALEXNET_FLIP_RATES = dict(zip(PERTURBATIONS, (
@@ -54,27 +55,19 @@ class Sequences(Protocol):
 
 
 @dataclass(frozen=True)
-class Perturbed:
-    """A benchmark of perturbation sequences."""
+class Perturbed(Layout):
+    """A benchmark of perturbation sequences; it may lack classes too."""
 
-    folder: Path
-    counted: tuple[str, ...]
-    """Perturbations that the means include, present or not."""
-    extra: tuple[str, ...]
-    """Other perturbations that are present."""
-    available: frozenset[str]
     read: Callable[[str], Sequences]
     """The sequences of a perturbation."""
-    reference: Mapping[str, float] | None
+    reference: Mapping[str, float] | None = None
     """Flip rates that the mean is normalized by; None: it is not."""
-    lacking: tuple[str, ...] = ()
-    """Description of what is missing: perturbations of ``counted``, or classes."""
     reference_distances: Mapping[str, float] | None = None
     """Top-5 distances that the mean is normalized by; None: there is no mT5D."""
 
     def parts(self) -> list[str]:
         """The perturbations that are present, in the order of the tables."""
-        return [name for name in (*self.counted, *self.extra) if name in self.available]
+        return [name for name in (*self.counted, *self.extra) if name in self.severities]
 
 
 @dataclass(frozen=True)
@@ -176,10 +169,7 @@ def cifar_perturbed(folder: str | Path) -> Perturbed:
                 f"{folder / name}.npy: expected uint8 [{count or 'N'}, frames, {cifar.SIDE}, {cifar.SIDE}, 3], "
                 f"two frames or more, got {array.dtype} {list(array.shape)}"
             )
-    return Perturbed(
-        folder, layout.counted, layout.extra, frozenset(names), lambda name: _Arrays(images[name]), None,
-        layout.lacking,
-    )  # fmt: skip
+    return Perturbed(**vars(layout), read=lambda name: _Arrays(images[name]))
 
 
 def imagenet_perturbed(folder: str | Path, classes: Sequence[str], reading: Reading = Reading()) -> Perturbed:
@@ -198,12 +188,11 @@ def imagenet_perturbed(folder: str | Path, classes: Sequence[str], reading: Read
     folder = Path(folder)
     layout = layouts.read("imagenet-p", folder)
     files: dict[str, list[str]] = {}
-    lacking = [*layout.lacking]
     for name in layout.severities:
         there = class_positions(folder / name, classes, reading.subset)
         files[name] = [str(file) for wnid in there for file in _mp4(folder / name / wnid)]
         if absent := absent_classes(there, classes):
-            lacking.append(f"{absent} in {folder / name}")
+            layout = replace(layout, lacking=(*layout.lacking, f"{absent} in {folder / name}"))
 
     def read(perturbation: str) -> _Videos:
         first = files[perturbation][0]
@@ -213,9 +202,8 @@ def imagenet_perturbed(folder: str | Path, classes: Sequence[str], reading: Read
         return _Videos(files[perturbation], frames, reading.decoding.workers)
 
     return Perturbed(
-        folder, layout.counted, layout.extra, frozenset(files), read, ALEXNET_FLIP_RATES, tuple(lacking),
-        ALEXNET_TOP5_DISTANCES,
-    )  # fmt: skip
+        **vars(layout), read=read, reference=ALEXNET_FLIP_RATES, reference_distances=ALEXNET_TOP5_DISTANCES
+    )
 
 
 def _mp4(folder: Path) -> list[Path]:

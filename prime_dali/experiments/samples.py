@@ -131,7 +131,7 @@ class CifarImages:
     def corrupted(self, folder: Path, parts: Sequence[Part]) -> Source:
         """CIFAR-C that was made from these images; errors as for :meth:`Corruptions.of`."""
         found = benchmarks.cifar_corrupted(folder, len(self.data.classes))
-        _check_complete(folder, [f"{name} {s}" for name, s in parts if (name, s) not in found.available])
+        _check_complete(folder, [f"{name} {s}" for name, s in parts if s not in found.severities.get(name, ())])
         if not np.array_equal(found.read(*parts[0]).labels, self.data.labels):
             raise ValueError(f"{folder}: expected the {len(self)} images of CIFAR's test part, got other labels")
         return _Arrays(found)
