@@ -24,7 +24,7 @@ from evaluating import (
 from PIL import Image
 
 from prime_dali import _distributed
-from prime_dali.evaluation import benchmarks, evaluate, image_sets, names
+from prime_dali.evaluation import benchmarks, evaluate, image_sets, names, report_tables
 from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.image_sets import Decoding
 
@@ -307,3 +307,18 @@ def test_wnids_of_networks_that_do_not_say_them(monkeypatch: pytest.MonkeyPatch,
         benchmarks.imagenet_classes(1000, tmp_path)
     (tmp_path / thousand[-1]).mkdir()
     assert benchmarks.imagenet_classes(1000, tmp_path) == thousand
+
+
+def test_fingerprints_tell_other_images_of_the_same_number(tmp_path: Path) -> None:
+    """Not by where the files lie, and earlier results have none."""
+    images = np.arange(3 * 3 * 32 * 32, dtype=np.uint8).reshape(3, 32, 32, 3)
+    found = [image_sets.Arrays(some, np.zeros(3, np.int64)).fingerprint() for some in (images, images.copy(), ~images)]
+    assert found[0] == found[1] != found[2]
+    for folder, value in (("a", 1), ("b", 1), ("c", 2)):
+        for name in ("0.png", "1.png"):
+            save_picture(tmp_path / folder / WNIDS[0] / name, value)
+    sets = [benchmarks.imagenet_pictures(tmp_path / folder, WNIDS[:1]) for folder in "abc"]
+    assert sets[0].fingerprint() == sets[1].fingerprint() != sets[2].fingerprint()
+    some = sets[0].subset(np.array([1]))
+    assert evaluate.run(classifier(1, 224), {"clean": some}, device=CPU)["clean"].fingerprint == some.fingerprint()
+    assert report_tables._unlike({"images": {}}, {"images": {}, "fingerprints": {"fog": {1: "0"}}}) == ""

@@ -94,13 +94,21 @@ def test_a_benchmark_without_calibration() -> None:
 
 
 def test_a_reference_is_read_as_it_was_written(tmp_path: Path) -> None:
-    counts = {FOG: {s: Count(s - 1, 4) for s in names.SEVERITIES}}
+    counts = {FOG: {s: Count(s - 1, 4, fingerprint=f"of {s}") for s in names.SEVERITIES}}
     results = report.collect(classifier(source="a network"), None, {"cifar-c": corrupted(FOG)}, {"cifar-c": counts},
                              {"cifar-c": report.Rule("none", missing=("1 class",))}, {"bn_adapt": None})  # fmt: skip
     (path := tmp_path / "results.json").write_text(json.dumps(results))
     found = report.read_reference(path, "cifar-c", None)
     assert found.accuracies == {FOG: {s: (s - 1) / 4 for s in names.SEVERITIES}}
     assert (found.source, found.missing, found.images[FOG]["5"]) == ("a network", ("1 class",), 4)
+    assert found.fingerprints[FOG]["5"] == "of 5"
+    scored = {"cifar-c": report.Rule("standard", found, ("1 class",))}
+    for last, said in (("of 5", "results.json"), ("of others", "results.json, of OTHER images")):
+        counts[FOG][5] = Count(4, 4, fingerprint=last)
+        again = report.collect(
+            classifier(), None, {"cifar-c": corrupted(FOG)}, {"cifar-c": counts}, scored, results["settings"]
+        )
+        assert [fact for fact in report_tables._facts("cifar-c", again["sets"]["cifar-c"], None) if fact.endswith(said)]
     path.write_text(json.dumps(results | {"format": "another"}))
     with pytest.raises(ValueError, match=r"expected results.json of prime-dali evaluate with cifar-c .*'another'"):
         report.read_reference(path, "cifar-c", None)

@@ -79,4 +79,4 @@ def tally(
     check_finite(finite, name)
     right = torch.cat(rights).cpu().numpy()
     found = calibration.calibration(torch.cat(confidences).cpu().numpy(), right)
-    return Count(int(right.sum()), len(images.labels), found)
+    return Count(int(right.sum()), len(images.labels), found, images.fingerprint())

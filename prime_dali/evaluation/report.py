@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Reference:
     accuracies: scores.Accuracies
     images: Mapping[str, Mapping[str, int]]
     missing: tuple[str, ...]
+    fingerprints: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    """Of the images, by corruption and severity; earlier versions recorded none."""
 
     def lacks(self, scored: Sequence[str], missing: Sequence[str]) -> list[str]:
         """Descriptions of what it was not evaluated on, of the corruptions ``scored``; but for what is missing here
@@ -125,11 +127,14 @@ def _corruptions(
     accuracies = {c: {s: count.accuracy for s, count in row.items()} for c, row in counts.items()}
     given: dict[str, Any] = {"corruptions": what.counted, "partial": bool(rule.missing)}
     of = rule.reference
-    reference = {} if of is None else {"reference": {"path": str(of.path), "source": of.source, "images": of.images}}
+    reference = {} if of is None else {"reference": {
+        "path": str(of.path), "source": of.source, "images": of.images, "fingerprints": of.fingerprints,
+    }}  # fmt: skip
     return calibrations(counts, **given) | {
         "folder": str(what.folder), "regenerated": what.manifest is not None, "manifest": what.manifest,
         "counted": list(what.counted), "missing": list(rule.missing),
         "images": {c: {s: count.images for s, count in row.items()} for c, row in counts.items()},
+        "fingerprints": {c: {s: count.fingerprint for s, count in row.items()} for c, row in counts.items()},
         "correct": {c: {s: count.correct for s, count in row.items()} for c, row in counts.items()},
         "accuracy": accuracies,
         "scores": {
@@ -200,7 +205,8 @@ def read_reference(path: Path, name: str, dataset: str | None) -> Reference:
         entry = content["sets"][name]
         accuracies = {c: {int(s): float(a) for s, a in row.items()} for c, row in entry["accuracy"].items()}
         source = content["classifier"]["source"]
-        found = Reference(path, source, accuracies, dict(entry["images"]), tuple(entry["missing"]))
+        prints = dict(entry.get("fingerprints", {}))
+        found = Reference(path, source, accuracies, dict(entry["images"]), tuple(entry["missing"]), prints)
         of, adapted = content["dataset"], content["settings"]["bn_adapt"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected results.json of prime-dali evaluate with {name} ({error!r})") from error

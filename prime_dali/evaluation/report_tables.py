@@ -81,11 +81,18 @@ def _facts(name: str, content: Mapping[str, Any], dataset: str | None) -> Iterat
 
 
 def _unlike(reference: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    """What to say if the reference was evaluated on other numbers of images."""
-    here = {c: {str(s): images for s, images in row.items()} for c, row in content["images"].items()}
-    shared = [(c, s) for c, row in here.items() for s in row if s in reference["images"].get(c, {})]
-    there = {reference["images"][c][s] for c, s in shared if reference["images"][c][s] != here[c][s]}
-    return f", of ANOTHER NUMBER of images, {_range(there)}" if there else ""
+    """What to say if the reference was evaluated on other images, as far as their fingerprints are known."""
+    if there := _differing(reference["images"], content["images"]):
+        return f", of ANOTHER NUMBER of images, {_range(there)}"
+    others = _differing(reference.get("fingerprints", {}), content.get("fingerprints", {}))
+    return ", of OTHER images" if others else ""
+
+
+def _differing(theirs: Mapping[str, Mapping[Any, Any]], ours: Mapping[str, Mapping[Any, Any]]) -> set[Any]:
+    """Those of their values, by corruption and severity, beside which ours is another one."""
+    known, own = ({(c, str(s)): value for c, row in table.items() for s, value in row.items() if value is not None}
+                  for table in (theirs, ours))  # fmt: skip
+    return {known[part] for part in known.keys() & own.keys() if known[part] != own[part]}
 
 
 def _reported_facts(dataset: str | None) -> Iterator[str]:

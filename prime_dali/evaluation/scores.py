@@ -19,6 +19,8 @@ class Count:
     images: int
     calibration: Calibration | None = field(default=None, compare=False)
     """None: not measured."""
+    fingerprint: str | None = field(default=None, compare=False)
+    """Of the images (:meth:`.image_sets.ImageSet.fingerprint`); None: counts of earlier versions have none."""
 
     @property
     def accuracy(self) -> float:
