@@ -12,9 +12,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TextIO, cast
 
 from . import _arguments, _devices, _extras
+from ._files import naming
 
 BAD_INPUT, USAGE, STOPPED, INTERRUPTED = 1, 2, 75, 130
 """Exit statuses besides 0. ``STOPPED``: by a signal, after saving (EX_TEMPFAIL: the same command resumes).
@@ -212,7 +213,8 @@ def run(name: str, call: Callable[[], object]) -> int:
     """
     Parser.current = None
     try:
-        call()
+        with _named_stdout():
+            call()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else BAD_INPUT if stop.code else 0
     except KeyboardInterrupt:
@@ -220,8 +222,6 @@ def run(name: str, call: Callable[[], object]) -> int:
         print(f"{name}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of the output has closed it
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BAD_INPUT
     except _EXPECTED as error:
         _trace()
@@ -233,6 +233,47 @@ def run(name: str, call: Callable[[], object]) -> int:
         print(f"{name}: a bug in prime-dali, please report it ({type(error).__name__})", file=sys.stderr)
         return BAD_INPUT
     return 0
+
+
+class _Stdout:
+    """Standard output whose errors, as of a full disk, name it as those of files name these."""
+
+    def __init__(self, inner: TextIO) -> None:
+        self._inner = inner
+
+    def write(self, text: str) -> int:
+        with self._named():
+            return self._inner.write(text)
+
+    def flush(self) -> None:
+        with self._named():
+            self._inner.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            with naming(Path("stdout")):
+                yield
+        except OSError:
+            with contextlib.suppress(OSError):  # what is left to write would fail again when Python ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._inner.fileno())
+            raise
+
+
+@contextlib.contextmanager
+def _named_stdout() -> Iterator[None]:
+    """Stdout is a :class:`_Stdout` within the block, at whose end all has been written."""
+    if sys.stdout is None:  # closed when Python began
+        yield
+        return
+    with contextlib.redirect_stdout(cast(TextIO, _Stdout(sys.stdout))):
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
 
 
 def describe(error: BaseException, name: str = "") -> str:

@@ -374,3 +374,16 @@ def test_analyses_take_data_and_device_as_other_commands_do(tmp_path: Path) -> N
     )
     options = command.parser("cost").parse_args(["--out", "o", "--data", "d", "--set", "data=e"])
     assert grid_file.given(options) == {"data": "e"}
+
+
+@pytest.mark.parametrize("through", [True, False])
+def test_a_full_disk_behind_stdout_is_named(
+    through: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the line that does not fit, or at the end if Python has kept it until then; nothing is left for its exit."""
+    with open("/dev/full", "w") as full:
+        full.reconfigure(write_through=through)  # as PYTHONUNBUFFERED
+        monkeypatch.setattr(sys, "stdout", full)
+        assert _command.run("prime-dali doctor", lambda: print("all is usable")) == _command.BAD_INPUT
+        assert sys.stdout is full
+    assert capsys.readouterr().err == "prime-dali doctor: stdout: no space is left on the disk\n"
