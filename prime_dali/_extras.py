@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator
 
 PACKAGES = {
     "torch": {"torch": "torch"},
@@ -38,13 +40,18 @@ def missing(extra: str) -> list[str]:
     return [package for module, package in PACKAGES[extra].items() if not _there(module)]
 
 
-def needed(what: str, extra: str, error: ImportError) -> ImportError:
-    """The error of a module that imports the packages of an extra and failed with ``error``."""
-    lacking = missing(extra)
-    if (error.name or "").partition(".")[0] == "torch" and "torch" not in lacking:
-        lacking.insert(0, "torch")  # which other extras include
-    packages = ", ".join(lacking)
-    return ImportError(f"{what} needs {packages or 'another package'} ({error}): {install(extra)}", name=error.name)
+@contextlib.contextmanager
+def importing(what: str, extra: str) -> Iterator[None]:
+    """Let an ImportError in the block, where the module ``what`` imports the packages of an extra, say how to install
+    it."""
+    try:
+        yield
+    except ImportError as error:
+        lacking = missing(extra)
+        if (error.name or "").partition(".")[0] == "torch" and "torch" not in lacking:
+            lacking.insert(0, "torch")  # which other extras include
+        needs = f"{what} needs {', '.join(lacking) or 'another package'} ({error}): {install(extra)}"
+        raise ImportError(needs, name=error.name) from error
 
 
 def _there(module: str) -> bool:

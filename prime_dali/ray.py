@@ -26,10 +26,8 @@ from numpy.typing import NDArray
 from . import _arguments, _batches, _devices, _extras, arrays
 from .config import PrimeConfig, as_config, require_image_draws, takes_config
 
-try:
+with _extras.importing(__name__, "ray"):
     import ray
-except ImportError as error:
-    raise _extras.needed("prime_dali.ray", "ray", error) from error
 
 __all__ = ["PRIME"]
 

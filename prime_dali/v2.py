@@ -6,24 +6,18 @@ from typing import Any
 
 from . import _extras
 
-try:
+with _extras.importing(__name__, "torchvision"):
+    import PIL.Image
     import torch
-except ImportError as error:
-    raise _extras.needed("prime_dali.v2", "torchvision", error) from error
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
+    from torchvision.transforms.v2 import functional
 
 from . import _arguments, _counting, _distributed, torch_ops
 from ._epochs import Epochs
 from ._wording import plural
 from .config import PrimeConfig, as_config, takes_config
-
-try:
-    import PIL.Image
-    from torch.utils._pytree import tree_flatten, tree_unflatten
-    from torchvision import tv_tensors
-    from torchvision.transforms import v2
-    from torchvision.transforms.v2 import functional
-except ImportError as error:
-    raise _extras.needed("prime_dali.v2", "torchvision", error) from error
 
 __all__ = ["PRIME"]
 

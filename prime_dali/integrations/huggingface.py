@@ -10,21 +10,15 @@ from typing import Any
 
 from .. import _extras
 
-try:
+with _extras.importing(__name__, "huggingface"):
     import torch
-except ImportError as error:
-    raise _extras.needed("prime_dali.integrations.huggingface", "huggingface", error) from error
+    from transformers import Trainer
 
 from .. import _arguments
 from .._counting import rank_indices
 from .._distributed import rank_and_ranks
 from ..module import PRIME
 from ..training.losses import jsd_loss
-
-try:
-    from transformers import Trainer
-except ImportError as error:
-    raise _extras.needed("prime_dali.integrations.huggingface", "huggingface", error) from error
 
 __all__ = ["PRIMETrainer"]
 

@@ -13,10 +13,8 @@ from typing import Any
 
 from .. import _extras
 
-try:
+with _extras.importing(__name__, "lightning"):
     import torch
-except ImportError as error:
-    raise _extras.needed("prime_dali.integrations.lightning", "lightning", error) from error
 
 from .. import _arguments
 from ..module import PRIME
@@ -26,12 +24,13 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 def _package() -> Any:
     """The Lightning that is in use."""
-    for name in [name for name in _PACKAGES if name in sys.modules] or _PACKAGES:
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            missing = error
-    raise _extras.needed("prime_dali.integrations.lightning", "lightning", missing) from missing
+    with _extras.importing(__name__, "lightning"):
+        for name in [name for name in _PACKAGES if name in sys.modules] or _PACKAGES:
+            try:
+                return importlib.import_module(name)
+            except ImportError as error:
+                missing = error
+        raise missing
 
 
 _lightning = _package()

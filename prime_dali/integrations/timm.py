@@ -22,23 +22,17 @@ from typing import Any
 
 from .. import _extras
 
-try:
+with _extras.importing("prime_dali.integrations.timm", "timm"):
+    import timm.data
     import torch
-except ImportError as error:
-    raise _extras.needed("prime_dali.integrations.timm", "timm", error) from error
+    from timm.data import FastCollateMixup
+    from timm.data.distributed_sampler import OrderedDistributedSampler
+    from timm.data.loader import PrefetchLoader
 
 from .. import _arguments, _command, _options, torch_ops
 from .._counting import rank_indices
 from .._distributed import rank_and_ranks
 from ..config import PrimeConfig, as_config, takes_config
-
-try:
-    import timm.data
-    from timm.data import FastCollateMixup
-    from timm.data.distributed_sampler import OrderedDistributedSampler
-    from timm.data.loader import PrefetchLoader
-except ImportError as error:
-    raise _extras.needed("prime_dali.integrations.timm", "timm", error) from error
 
 __all__ = ["AugmentedLoader", "augment_loader"]
 

@@ -10,12 +10,10 @@ from typing import Any
 
 from .. import _extras
 
-try:
+with _extras.importing(__name__, "train"):
     import torch
     import torchvision
     from torch import nn
-except ImportError as error:
-    raise _extras.needed("prime_dali.models.networks", "train", error) from error
 
 from .. import _arguments
 from .._states import Kind

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from .. import _extras
 
-try:
+with _extras.importing(__name__, "torch"):
     import torch
     from torch.nn.functional import cross_entropy, log_softmax, nll_loss
-except ImportError as error:
-    raise _extras.needed("prime_dali.training.losses", "torch", error) from error
 
 from .. import _arguments
 from .._wording import plural
