@@ -154,7 +154,8 @@ def settings_of_transformers() -> str:
 
 
 def recipes() -> dict[str, Any]:
-    from prime_dali.training.config import RECIPES, TrainConfig, defaults
+    from prime_dali.training.config import TrainConfig, defaults
+    from prime_dali.training.recipes import RECIPES
 
     return {recipe: TrainConfig(**defaults(recipe, "prime")) for recipe in RECIPES}
 

@@ -13,7 +13,8 @@ pytest.importorskip("torchvision", reason="torchvision is not installed")
 
 from prime_dali.models import networks
 from prime_dali.training import outputs, train
-from prime_dali.training.config import NAMES, RECIPES, TrainConfig, defaults, differences
+from prime_dali.training.config import NAMES, TrainConfig, defaults, differences
+from prime_dali.training.recipes import RECIPES
 
 
 def test_recipes_are_those_of_the_paper() -> None:

@@ -58,7 +58,7 @@ class CifarData:
         _check_batch(config, len(train.images))
         if config.size != SIDE:
             raise ValueError(f"size: expected {SIDE} for CIFAR, got {config.size}")
-        self.config, self.ranks, self.classes = config, ranks, train.classes
+        self._config, self._ranks, self.classes = config, ranks, train.classes
         self.steps = len(train.images) // config.batch
         self.augment: Any = augmentation(config, out_dtype).to(ranks.device)
         self._plain = Plain(*config.statistics, out_dtype).to(ranks.device)
@@ -79,7 +79,7 @@ class CifarData:
 
         On a GPU they are computed on a separate stream, concurrently with the previous step, whose gaps they fill.
         """
-        made, device = self._made(step), self.ranks.device
+        made, device = self._made(step), self._ranks.device
         if device.type != "cuda":
             yield from made
             return
@@ -95,15 +95,15 @@ class CifarData:
             yield batch
 
     def _made(self, step: int) -> Iterator[Batch]:
-        share = self.config.batch // self.ranks.world
-        begin = self.ranks.rank * share
-        span = torch.arange(SIDE, device=self.ranks.device)
+        share = self._config.batch // self._ranks.world
+        begin = self._ranks.rank * share
+        span = torch.arange(SIDE, device=self._ranks.device)
         epoch, place = divmod(step, self.steps)
         while True:
             numbers, rows, columns, flips = self._epoch(epoch)
-            when = torch.tensor(epoch, device=self.ranks.device)  # a new int would compile AugMix again
+            when = torch.tensor(epoch, device=self._ranks.device)  # a new int would compile AugMix again
             for i in range(place, self.steps):
-                part = slice(i * self.config.batch + begin, i * self.config.batch + begin + share)
+                part = slice(i * self._config.batch + begin, i * self._config.batch + begin + share)
                 index = numbers[part]
                 y, x = rows[part, None] + span, columns[part, None] + span
                 crops = self._images[index[:, None, None], y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
@@ -114,28 +114,28 @@ class CifarData:
         self, crops: torch.Tensor, index: torch.Tensor, epoch: torch.Tensor, flip: torch.Tensor | None, step: int
     ) -> Batch:
         """A step's crops, uint8 ``[N, 3, 32, 32]``, resized, augmented and mixed, with their labels."""
-        side = self.config.side(run_epoch := self.config.epoch_at(step, self.steps))
+        side = self._config.side(run_epoch := self._config.epoch_at(step, self.steps))
         if side != SIDE:
             crops = resize(crops, [side, side], antialias=True)
         if self._mixing.first and flip is not None:  # each image is mirrored by itself, before it is mixed
             crops, flip = mirrored(crops, flip), None
         images, labels = self._mixing.before(crops, self._labels[index], step)
-        follow_alpha(self.augment, self.config, run_epoch)
+        follow_alpha(self.augment, self._config, run_epoch)
         return self._mixing.after(self.augment(images, index, epoch, flip=flip), labels, step)
 
     def _epoch(self, epoch: int) -> list[torch.Tensor]:
-        seed, count = self.config.seed, len(self._images)
+        seed, count = self._config.seed, len(self._images)
         numbers = sampling.permutation(seed, epoch, count)
         corners = sampling.random_shifts(numbers, epoch, seed, PADDING)
         flips = sampling.random_flips(numbers, epoch, seed, 0.5).astype(bool)
-        device = self.ranks.device
+        device = self._ranks.device
         return [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in (numbers, *corners.T, flips)]
 
     def validation(self) -> Iterator[Batch]:
         """This process's part of the test set, every image once over all processes."""
-        images, labels = (both[self.ranks.rank :: self.ranks.world] for both in self._test)
+        images, labels = (both[self._ranks.rank :: self._ranks.world] for both in self._test)
         for pixels, classes in zip(images.split(VALIDATION_BATCH), labels.split(VALIDATION_BATCH), strict=True):
-            yield self._plain(pixels.to(self.ranks.device).permute(0, 3, 1, 2), None), classes.to(self.ranks.device)
+            yield self._plain(pixels.to(self._ranks.device).permute(0, 3, 1, 2), None), classes.to(self._ranks.device)
 
     def start(self) -> None:
         """Nothing is to be prepared for the first batch."""
@@ -252,7 +252,7 @@ def _training_loader(config: TrainConfig, ranks: Ranks, train: Records, epoch: i
         dali.Augmentation(config.prime(epoch), views=config.views) if augments else None,
         batch_size=config.batch // ranks.world, seed=config.seed,
         crop=dali.RandomCrop(config.side(epoch), area=(config.crop_area, 1.0)), execution=_execution(config, ranks),
-        output=_finished(config, ranks) if config.augments_files else _raw(),
+        output=_normalized_output(config, ranks) if config.augments_files else _raw_output(),
     )  # fmt: skip
     return dali.Loader(pipeline, on_error="skip")
 
@@ -266,7 +266,7 @@ def _validation_loader(config: TrainConfig, ranks: Ranks, val: Records) -> Loade
         batch_size=min(config.batch // ranks.world, 250),
         execution=_execution(config, ranks),
         crop=dali.CenterCrop((config.size, config.size), resize=config.resize or config.size),
-        output=_finished(config, ranks),
+        output=_normalized_output(config, ranks),
     )
     return dali.Loader(pipeline)
 
@@ -280,7 +280,7 @@ def _execution(config: TrainConfig, ranks: Ranks) -> Execution:
     )
 
 
-def _finished(config: TrainConfig, ranks: Ranks) -> Output:
+def _normalized_output(config: TrainConfig, ranks: Ranks) -> Output:
     """Normalized images."""
     from .. import dali
     from ..dali.operator import types
@@ -290,7 +290,7 @@ def _finished(config: TrainConfig, ranks: Ranks) -> Output:
     return dali.Output(mean=mean, std=std, dtype=dtype, layout="HWC")
 
 
-def _raw() -> Output:
+def _raw_output() -> Output:
     """Pixels from 0 to 255."""
     from .. import dali
     from ..dali.operator import types

@@ -14,7 +14,8 @@ from typing import Any
 
 from .. import _arguments, _command, _progress, _yaml
 from .._wording import plural
-from .config import METHODS, RECIPES, TrainConfig, defaults
+from .config import METHODS, TrainConfig, defaults
+from .recipes import RECIPES
 
 _EPILOG = """
 Settings of the recipe are overridden by those of --config FILE (YAML, names with underscores; "config: OTHER.yaml" in
