@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,27 +39,10 @@ def create(network: str, num_classes: int, stem: str = "imagenet", drop_path: fl
     """
     _arguments.integer("num_classes", num_classes, 1, 10**6)
     _arguments.one_of("stem", stem, STEMS)
-    if network in cifar.NETWORKS:
-        if stem != "cifar":
-            raise ValueError(f"stem: expected 'cifar' for {network}, a network for images of 32 x 32, got {stem!r}")
-
-        def build(**rate: float) -> nn.Module:
-            return cifar.NETWORKS[network](num_classes, **rate)
-
-        return _with_drop_path(build, "stochastic_depth_prob", drop_path, network)
-    if network in torchvision_names():
-
-        def build(**rate: float) -> nn.Module:
-            return torchvision.models.get_model(network, weights=None, num_classes=num_classes, **rate)
-
-        made = _with_drop_path(build, "stochastic_depth_prob", drop_path, network)
-    else:
-
-        def build(**rate: float) -> nn.Module:
-            return timm_model(network, "network", pretrained=False, num_classes=num_classes, **rate)
-
-        made = _with_drop_path(build, "drop_path_rate", drop_path, network)
-    if stem == "cifar":
+    if network in cifar.NETWORKS and stem != "cifar":
+        raise ValueError(f"stem: expected 'cifar' for {network}, a network for images of 32 x 32, got {stem!r}")
+    made = _with_drop_path(*_builder(network, num_classes), drop_path, network)
+    if stem == "cifar" and network not in cifar.NETWORKS:
         if not isinstance(made, torchvision.models.ResNet):
             raise ValueError(
                 f"stem: expected 'imagenet' for {network}, because only torchvision's ResNets have 'cifar'"
@@ -67,6 +51,16 @@ def create(network: str, num_classes: int, stem: str = "imagenet", drop_path: fl
         nn.init.kaiming_normal_(made.conv1.weight, mode="fan_out", nonlinearity="relu")  # as the other convolutions
         made.maxpool = nn.Identity()
     return made
+
+
+def _builder(network: str, num_classes: int) -> tuple[Callable[..., nn.Module], str]:
+    """What makes a network, and its option for the rate of stochastic depth."""
+    if network in cifar.NETWORKS:
+        return partial(cifar.NETWORKS[network], num_classes), "stochastic_depth_prob"
+    if network in torchvision_names():
+        build = partial(torchvision.models.get_model, network, weights=None, num_classes=num_classes)
+        return build, "stochastic_depth_prob"
+    return partial(timm_model, network, "network", pretrained=False, num_classes=num_classes), "drop_path_rate"
 
 
 def _with_drop_path(build: Callable[..., nn.Module], option: str, rate: float, network: str) -> nn.Module:
@@ -133,11 +127,11 @@ def timm_model(name: str, argument: str, **options: Any) -> nn.Module:
     plain, _, text = name.removeprefix("timm:").partition(":")
     asked = name.startswith("timm:")
     if not asked and importlib.util.find_spec("timm") is None:
-        raise ValueError(nearest(argument, name, own_names()))
+        raise ValueError(unknown_network(argument, name, own_names()))
     library = timm()
     if not library.is_model(plain):
         known = library.list_models()
-        raise ValueError(nearest(argument, plain, known if asked else [*own_names(), *known]))
+        raise ValueError(unknown_network(argument, plain, known if asked else [*own_names(), *known]))
     given = _options(text, name, argument) if text else {}
     if given.keys() & options.keys():
         twice = ", ".join(sorted(given.keys() & options.keys()))
@@ -166,7 +160,7 @@ def _options(text: str, name: str, argument: str) -> dict[str, Any]:
         ) from error
 
 
-def nearest(argument: str, name: str, known: list[str]) -> str:
+def unknown_network(argument: str, name: str, known: list[str]) -> str:
     """The message about an unknown network, with the nearest name."""
     hint = _arguments.unknown("name", name, known).partition("; ")[2]  # without the list of hundreds of names
     return f"{argument}: expected a classifier of torchvision or timm, got {name!r}{'; ' + hint if hint else ''}"

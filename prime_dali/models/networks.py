@@ -20,7 +20,7 @@ from .._states import Kind
 from ..data.cifar import SIDE
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
 from . import cifar
-from .creation import create, nearest, timm, timm_model, torchvision_names
+from .creation import create, timm, timm_model, torchvision_names, unknown_network
 
 FORMAT, VERSION = "prime-dali", 1
 
@@ -174,7 +174,7 @@ def load(
 def _from_torchvision(rest: str, num_classes: int | None) -> Classifier:
     name, _, wanted = rest.partition(":")
     if name not in torchvision_names():
-        raise ValueError(nearest(f"torchvision:{rest}", name, torchvision_names()))
+        raise ValueError(unknown_network(f"torchvision:{rest}", name, torchvision_names()))
     members = torchvision.models.get_model_weights(name).__members__
     _arguments.one_of(f"weights of {name} (torchvision:{name}:WEIGHTS)", wanted, members)
     weights = members[wanted]
