@@ -20,6 +20,7 @@ from prime_dali import cli
 from prime_dali.data.cifar import Cifar
 from prime_dali.evaluation import corruptions
 from prime_dali.experiments import embedding, features, samples, similarity, similarity_report
+from prime_dali.experiments.images import CifarImages, Corruptions, images_of, pairs
 from prime_dali.models import networks
 
 CPU = torch.device("cpu")
@@ -44,9 +45,9 @@ def tiny(**options: Any) -> features.Features:
     return features.Features(classifier, CPU, 32, **options)
 
 
-def cifar(count: int) -> samples.CifarImages:
+def cifar(count: int) -> CifarImages:
     pixels = make_images(count, 32, 32, torch.uint8).permute(0, 2, 3, 1).numpy()
-    return samples.CifarImages(Cifar(np.ascontiguousarray(pixels), np.arange(count) % 10, tuple("abcdefghij")))
+    return CifarImages(Cifar(np.ascontiguousarray(pixels), np.arange(count) % 10, tuple("abcdefghij")))
 
 
 def test_least_distance_by_hand() -> None:
@@ -82,7 +83,7 @@ def test_statistics_by_hand() -> None:
 def test_measure_agrees_with_brute_force() -> None:
     images, network = cifar(3), tiny()
     names, severities, count = ["contrast", "gaussian_noise"], [2, 4], 4
-    source = samples.Corruptions.of(images, names, severities, 7)
+    source = Corruptions.of(images, names, severities, 7)
     assert list(source.names) == ["gaussian_noise", "contrast"]  # the order of the tables
     normalization = network.classifier.statistics
     methods = {"clean": None} | {
@@ -128,8 +129,8 @@ def test_workers_of_a_process_in_which_opencv_has_threads() -> None:
         cv2.setNumThreads(2)
         cv2.cvtColor(np.zeros((1000, 1000, 3), np.float32), cv2.COLOR_RGB2HSV)
         time.sleep(0.3)  # the second thread waits for work
-        source = samples.Corruptions.of(cifar(2), ["contrast"], [1], 7)
-        assert len(list(samples.pairs(source, [0, 1], 1))) == 2
+        source = Corruptions.of(cifar(2), ["contrast"], [1], 7)
+        assert len(list(pairs(source, [0, 1], 1))) == 2
         assert cv2.getNumThreads() == 2
     finally:
         cv2.setNumThreads(before)
@@ -263,7 +264,7 @@ def test_similarity(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture) 
 def test_corrupted_images_of_a_folder(files: Path, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     folder.mkdir()
-    test = samples.images_of(None, ["10", str(files / "cifar")], train=False).data
+    test = images_of(None, ["10", str(files / "cifar")], train=False).data
     np.save(folder / "labels.npy", np.tile(test.labels, 5))
     for name in ("contrast", "brightness"):
         np.save(folder / f"{name}.npy", np.concatenate([corruptions.cifar(test.images, name, s) for s in range(1, 6)]))

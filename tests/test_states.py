@@ -206,19 +206,19 @@ def test_a_worker_killed_as_it_starts(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("command", ["evaluate", "analyze"])
 def test_a_worker_of_a_data_loader_that_dies(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from prime_dali.evaluation import image_sets
-    from prime_dali.experiments import samples
+    from prime_dali.experiments.images import Corruptions, Photos, _Pairs, pairs
 
     Image.fromarray(tiles(1)[0]).save(tmp_path / "a.png")
     files = [str(tmp_path / "a.png")] * 4
-    dataset = image_sets._Files if command == "evaluate" else samples._Pairs
+    dataset = image_sets._Files if command == "evaluate" else _Pairs
     monkeypatch.setattr(dataset, "__getitem__", lambda self, number: os.kill(os.getpid(), signal.SIGKILL))
     if command == "evaluate":
         batches = image_sets.Pictures(
             Records(files, np.zeros(4, np.int64)), 32, None, image_sets.Decoding(workers=1)
         ).batches(2, torch.device("cpu"))
     else:
-        images = samples.Photos([Path(file) for file in files], None)
-        batches = samples.pairs(samples.Corruptions.of(images, None, [1], 0, None), range(4), 1)
+        images = Photos([Path(file) for file in files], None)
+        batches = pairs(Corruptions.of(images, None, [1], 0, None), range(4), 1)
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid.* (killed by signal|exited unexpectedly)"):
         list(batches)

@@ -4,6 +4,7 @@ before these are imported, which takes seconds."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from .. import _arguments, _command
@@ -96,6 +97,19 @@ def unread(name: str, options: argparse.Namespace) -> dict[str, str]:
         (augments, "methods that augment", f"--methods {unaugmented}", "samples"),
         (corrupts, f"--methods {CORRUPTED}", "other methods alone", "corruptions severities"),
     )
+
+
+def chosen_methods(options: argparse.Namespace, counts: Sequence[str], known: Collection[str]) -> list[str]:
+    """The selected methods, without duplicates, in the order of those that are known.
+
+    Raises:
+        TypeError, ValueError: An unknown method, or an option of these ``counts`` out of its range.
+    """
+    for name in counts:
+        _arguments.integer(name, getattr(options, name), 1, 10**6)
+    for name in options.methods:
+        _arguments.one_of("method", name, known)
+    return [name for name in known if name in options.methods]
 
 
 def _add_corruptions(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,8 @@ from .._wording import facts, plural
 from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
-from .arguments import CORRUPTED, EMBEDDING
+from .arguments import CORRUPTED, EMBEDDING, chosen_methods
+from .images import Corruptions, Images, Photos, images_of, pairs
 
 _CLASSES = 3
 
@@ -80,9 +81,9 @@ def run(options: argparse.Namespace) -> None:
         TypeError, ValueError, FileNotFoundError, ImportError, RuntimeError: A bad option, image, network or folder; the
             message names it.
     """
-    names = samples.checked(options, ("samples", "batch"), EMBEDDING)
+    names = chosen_methods(options, ("samples", "batch"), EMBEDDING)
     images, numbers = _images(options)
-    corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed)
+    corrupted = Corruptions.of(images, options.corruptions, options.severities, options.seed)
     network = features.load(options, SIDES[images.kind])
     make_output_folder(options.out)
     seen = [{"image": shown(images.name(number)), "class": shown(images.label(number))} for number in numbers]
@@ -93,8 +94,8 @@ def run(options: argparse.Namespace) -> None:
     vectors = {}  # by method, of each image [samples, width]
     for name in over(names, "embedding", "method"):
         if name == CORRUPTED:
-            pairs = samples.pairs(corrupted, numbers, options.workers)
-            vectors[name] = [network.batched(changed, options.batch) for _, changed in pairs]
+            both = pairs(corrupted, numbers, options.workers)
+            vectors[name] = [network.batched(changed, options.batch) for _, changed in both]
         else:
             draw = samples.augmentation(name, images.kind, options.seed, *network.classifier.statistics)
             vectors[name] = [
@@ -136,7 +137,7 @@ def _projected(originals: torch.Tensor, groups: Sequence[torch.Tensor]) -> dict[
     }  # fmt: skip
 
 
-def _images(options: argparse.Namespace) -> tuple[samples.Images, list[int]]:
+def _images(options: argparse.Namespace) -> tuple[Images, list[int]]:
     """The images that the options name, and the indices of those to show."""
     photos: Sequence[Path] = options.photos
     if options.cifar is None and photos and not (len(photos) == 1 and photos[0].is_dir()):
@@ -145,10 +146,10 @@ def _images(options: argparse.Namespace) -> tuple[samples.Images, list[int]]:
         for path in photos:
             if not path.is_file():
                 raise FileNotFoundError(f"{path}: expected a photograph, or a single folder, got no such file")
-        return samples.Photos(photos, None), list(range(len(photos)))
+        return Photos(photos, None), list(range(len(photos)))
     if len(photos) > 1:
         raise ValueError("photos: expected none with --cifar, got some")
-    images = samples.images_of(photos[0] if photos else None, options.cifar)
+    images = images_of(photos[0] if photos else None, options.cifar)
     classes: dict[str, list[int]] = {}
     for number in range(len(images)):
         classes.setdefault(images.label(number), []).append(number)

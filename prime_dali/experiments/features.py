@@ -12,7 +12,7 @@ from torch import nn
 
 from .. import _devices, _tables
 from ..data.cifar import SIDE
-from ..evaluation import report
+from ..evaluation import predicting, report
 from ..models import networks
 from .samples import Draw
 
@@ -81,9 +81,9 @@ class Features:
 
     def batched(self, images: torch.Tensor, batch: int) -> torch.Tensor:
         """Features of uint8 images ``[N, 3, H, W]``, normalized for the network, at most ``batch`` per forward pass."""
-        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in self.classifier.statistics)
-        parts = (part.to(self.device).float() / 255 for part in images.split(batch))
-        return torch.cat([self((part - mean) / std) for part in parts])
+        normalized = predicting.normalization(self.classifier.statistics, self.device)
+        parts = (normalized(part.to(self.device)) for part in images.split(batch))
+        return torch.cat([self(part.contiguous()) for part in parts])  # as augmented images are in memory
 
     def augmented(self, draw: Draw, image: torch.Tensor, number: int, count: int, batch: int) -> torch.Tensor:
         """Features ``[count, width]`` of the first ``count`` samples of an image, the arguments of ``draw``."""

@@ -36,7 +36,8 @@ from .._wording import facts, plural
 from ..evaluation import layouts
 from ..evaluation.corruptions import SIDES
 from . import features, samples, similarity_report
-from .arguments import CLEAN, SIMILARITY
+from .arguments import CLEAN, SIMILARITY, chosen_methods
+from .images import Corruptions, Images, images_of, pairs
 
 DISTANCES = "distances.npz"
 _SAVE_EVERY = 60  # seconds
@@ -66,7 +67,7 @@ def least_distances(corrupted: torch.Tensor, augmented: torch.Tensor) -> torch.T
 
 def measure(
     network: features.Features,
-    corrupted: samples.Corruptions,
+    corrupted: Corruptions,
     numbers: Sequence[int],
     methods: Mapping[str, samples.Draw | None],
     count: int,
@@ -92,7 +93,7 @@ def measure(
         ValueError: A file that is not what it should be; features that are not finite, or zero.
     """
     shape = (len(methods), len(corrupted.names), len(corrupted.severities))
-    for number, (clean, changed) in zip(numbers, samples.pairs(corrupted, numbers, workers), strict=True):
+    for number, (clean, changed) in zip(numbers, pairs(corrupted, numbers, workers), strict=True):
         targets = network.batched(changed, batch)
         image = clean.to(network.device)
         rows = []
@@ -109,7 +110,7 @@ def measure(
 class _Work:
     """What is to be measured."""
 
-    corrupted: samples.Corruptions
+    corrupted: Corruptions
     numbers: list[int]
     """Of the images that were drawn."""
     network: features.Features
@@ -149,9 +150,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _prepared(options: argparse.Namespace) -> _Work:
     """Images, network and methods of the options, checked."""
-    names = samples.checked(options, ("images", "samples", "batch"), SIMILARITY)
-    images = samples.images_of(options.photos, options.cifar, train=options.corrupted is None)
-    corrupted = samples.Corruptions.of(images, options.corruptions, options.severities, options.seed, options.corrupted)
+    names = chosen_methods(options, ("images", "samples", "batch"), SIMILARITY)
+    images = images_of(options.photos, options.cifar, train=options.corrupted is None)
+    corrupted = Corruptions.of(images, options.corruptions, options.severities, options.seed, options.corrupted)
     if len(images) < options.images:
         raise ValueError(f"images: expected at most {len(images)}, which there are, got {options.images}; see --images")
     drawn = np.random.default_rng(options.seed).choice(len(images), options.images, replace=False)
@@ -218,7 +219,7 @@ def _cost(work: _Work, options: argparse.Namespace, images: int, seconds: float)
     return cost
 
 
-def _origin(folder: Path | None, images: samples.Images) -> str:
+def _origin(folder: Path | None, images: Images) -> str:
     """Description of the source of the corrupted images."""
     if folder is None:
         return "made in memory, not stored as JPEG"
