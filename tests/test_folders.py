@@ -28,7 +28,7 @@ def test_hidden_is_no_picture_and_no_class(tmp_path: Path, caplog: pytest.LogCap
         SMALL.save(tmp_path / name)
     for name in ("notes.txt", "cat/a.gif", "dog/B.GIF", "dog/a/README"):
         (tmp_path / name).touch()
-    assert folders.classes(tmp_path) == ["cat", "dog"]
+    assert folders.class_folders(tmp_path) == ["cat", "dog"]
     assert names(tmp_path) == ["cat/x.PNG", "dog/a/x.png"]
     assert list(map(str, open_photographs(tmp_path).names)) == ["cat/x.PNG", "dog/a/x.png"]
     left = "left out 3 files: 2 .gif, 1 without an ending; images end in .jpg, .jpeg"
@@ -75,7 +75,7 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "photos" / "a" / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "photos" / "b").symlink_to(tmp_path / "elsewhere")
     photos = tmp_path / "photos"
-    assert folders.classes(photos) == ["a", "b"]
+    assert folders.class_folders(photos) == ["a", "b"]
     assert names(photos) == ["a/linked/more.jpg/x.png", "b/more.jpg/x.png"]
     (tmp_path / "elsewhere" / "back").symlink_to(photos)
     (tmp_path / "elsewhere" / "again").symlink_to(photos)
@@ -84,8 +84,8 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["gallery", str(photos), "--out", str(tmp_path / "o.png")]) == 1
     (photos / "c").symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match="photos/c: expected a folder or file, got a dangling link"):
-        folders.classes(photos)
+        folders.class_folders(photos)
     assert cli.main(["augment", str(photos), str(tmp_path / "copies"), "--copies", "1"]) == 1
     assert "photos/c: expected a folder or file, got a dangling link" in capsys.readouterr().err
     (photos / "c").rename(photos / "c.jpg")  # a picture that is gone
-    assert folders.classes(photos) == ["a", "b"]
+    assert folders.class_folders(photos) == ["a", "b"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .. import _arguments
 from .._wording import plural
-from ..data import folders as _folders
+from ..data import folders
 from ..data.formats import open_records
 from ..data.records import Records
 from ..data.sampling import permutation
@@ -69,7 +69,7 @@ class Images:
     def __init__(self, records: Records, sampling: EpochSampling) -> None:
         self.records, self.sampling = records, sampling
         self.are_files = records.spans is None
-        self._special = _folders.special(records.files) if self.are_files else set()
+        self._special = folders.special(records.files) if self.are_files else set()
         self.replaced: dict[int, int] = {}
         self._shard: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))  # of the last requested epoch
         self._threads: ThreadPoolExecutor | None = None  # made at the first batch: a fork would not have its threads

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from . import folders as _folders
-from . import formats
+from . import folders, formats
 from .formats import open_records
 from .pictures import decoded, open_picture
 from .records import Records, numbered
@@ -202,15 +201,15 @@ def _binary(folder: Path, part: tuple[int, bool]) -> Cifar:
 def _pictures(folder: Path, part: tuple[int, bool]) -> Cifar:
     classes, train = part
     root, other = (folder / name for name in (("train", "test") if train else ("test", "train")))
-    here = _folders.classes(root)
-    there = _folders.classes(other) if other.is_dir() else here
+    here = folders.class_folders(root)
+    there = folders.class_folders(other) if other.is_dir() else here
     if there != here:
         differ = sorted({*here} ^ {*there})
         raise ValueError(f"{folder}: expected the same class folders in train and test, differing: {', '.join(differ)}")
     if len(here) != classes:
         raise NotCifarError(f"{folder}: expected the {classes} class folders of CIFAR-{classes}, got {len(here)}")
-    paths, labels, _ = _folders.image_folder(root)
-    images = _stacked(len(paths), ((_folders.shown(path), open_picture(path)) for path in paths))
+    paths, labels, _ = folders.image_folder(root)
+    images = _stacked(len(paths), ((folders.shown(path), open_picture(path)) for path in paths))
     return _checked(folder, images, labels, here)
 
 

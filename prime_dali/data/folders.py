@@ -122,7 +122,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def classes(folder: str | os.PathLike[str]) -> list[str]:
+def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Sorted names of the folders in a folder: the classes, whose positions are their labels.
 
     Raises:
@@ -175,7 +175,7 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[str], list[int], 
     root = os.fspath(folder)
     if not os.path.isdir(root):
         raise ValueError(f"folder: expected a folder with one subfolder per class, got {root!r}, which is not a folder")
-    names = classes(root)
+    names = class_folders(root)
     if not names:
         raise ValueError(f"folder: expected one subfolder per class in {root!r}, or shards, got none")
     check_no_parts(root, names)

@@ -87,10 +87,10 @@ def open_records(path: str | os.PathLike[str], split: str | None = None, label: 
             f"label: expected none for the class folders in {shown(found.path)}, whose names are the labels, "
             f"got {label!r}"
         )
-    return _class_folders(found.path)
+    return _of_class_folders(found.path)
 
 
-def _class_folders(folder: str) -> Records:
+def _of_class_folders(folder: str) -> Records:
     files, labels, classes = folders.image_folder(folder)
     return Records(files, np.array(labels, np.int64), classes, folder=folder)
 
@@ -172,7 +172,7 @@ def _inside(folder: str) -> _Found:
         names = [file["filename"] for file in _STATE.read_json(Path(state))["_data_files"]]
         return _Found(folder, [os.path.join(folder, name) for name in names])
     # Class folders, as ever, also where the archives lie beside them from which they come.
-    return _Found(folder, [] if folders.classes(folder) else _complete(_files(folder)))
+    return _Found(folder, [] if folders.class_folders(folder) else _complete(_files(folder)))
 
 
 def _files(folder: str) -> list[str]:

@@ -15,8 +15,7 @@ from .. import _extras
 from .._states import read_array
 from .._wording import plural
 from ..data import cifar
-from ..data.folders import classes as class_folders
-from ..data.folders import find
+from ..data.folders import class_folders, find
 from ..data.formats import has_shards, open_records
 from ..data.records import Records, numbered
 from . import layouts

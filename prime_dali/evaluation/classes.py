@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .._wording import plural
-from ..data.folders import check_no_parts
-from ..data.folders import classes as class_folders
+from ..data.folders import check_no_parts, class_folders
 
 
 def named(own: Sequence[str] | None, count: int, given: Path | None, clean: Path | None) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import destinations
-from ..data.folders import classes, shown
+from ..data.folders import class_folders, shown
 from ..data.formats import has_shards, open_records
 from ..data.pictures import PhotoError, naming_errors, open_picture
 from ..data.records import Records, numbered
@@ -63,7 +63,7 @@ def open_photographs(source: Path, label: str | None = None) -> Photographs:
                 raise ShardError(f"{source}: expected names of classes that can name folders, got {shown(name)!r}")
         places = enumerate(records.labels.tolist())
         return Photographs(records, tuple(Path(folders[place], f"{number:08d}.JPEG") for number, place in places))
-    if not source.is_dir() or not classes(source):
+    if not source.is_dir() or not class_folders(source):
         raise FileNotFoundError(f"{source}: expected folders of photographs, CLASS/PHOTO, or shards, found none")
     records = open_records(source)
     names = tuple(Path(file).relative_to(source) for file in records.files)

@@ -21,7 +21,7 @@ from ..config import PrimeConfig
 from ..data import destinations, partition
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, Cifar, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
-from ..data.folders import classes, shown, walk
+from ..data.folders import class_folders, shown, walk
 from ..data.partition import Shard
 from ..data.pictures import PhotoError, read_photo, sha256
 from . import provenance
@@ -107,7 +107,7 @@ def pictures(settings: Settings) -> None:
 
 def photos(settings: Settings) -> list[Photo]:
     """The images of the source, sorted; an image's position is the index that keys its draws."""
-    classes(settings.source)  # a dangling link among the classes is an error
+    class_folders(settings.source)  # a dangling link among the classes is an error
     found: list[Path] = []
     empty: dict[Path, None] = {}
     for name, inside in walk(settings.source):
