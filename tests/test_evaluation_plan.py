@@ -12,7 +12,7 @@ import pytest
 from evaluating import classifier, save_cifar_c
 from test_report import FOG, SNOW, corrupted
 
-from prime_dali.evaluation import benchmarks, evaluate, image_sets, imagenet_sets, names, report
+from prime_dali.evaluation import benchmarks, chosen, image_sets, imagenet_sets, names, report
 from prime_dali.evaluation.scores import Count
 
 
@@ -47,7 +47,7 @@ def test_how_sets_of_imagenet_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     (folders["imagenet-c"] / "fog" / "1" / "a.tar").touch()
     given = options(folders=folders, label="kind", loader="dali", workers=3)
     own = ("a", "b")
-    _, dataset = evaluate._sets(given, replace(classifier(2, 64, resize=72), classes=own))
+    _, dataset = chosen.open_sets(given, replace(classifier(2, 64, resize=72), classes=own))
     plain = benchmarks.Reading(False, None, image_sets.Decoding("dali", 3))
     assert dataset is None
     assert made == {
@@ -58,14 +58,14 @@ def test_how_sets_of_imagenet_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     for absent in ("imagenet-c", "nowhere"):  # class folders, or nothing
         given = options(folders={"clean": tmp_path / absent / "fog"}, label="kind")
         with pytest.raises((ValueError, FileNotFoundError), match=r"label: expected a set of shards|no such folder"):
-            evaluate._sets(given, replace(classifier(2, 64), classes=own))
+            chosen.open_sets(given, replace(classifier(2, 64), classes=own))
 
 
 def test_classes_that_are_named_by_a_file(tmp_path: Path) -> None:
     (path := tmp_path / "names.txt").write_text("dog\ncat\n")
-    found, source = evaluate._named(classifier(2, 64), options(classes=path))
+    found, source = chosen.named(classifier(2, 64), options(classes=path))
     assert (found.classes, source) == (("dog", "cat"), path)
-    again, source = evaluate._named(found, options(classes=path))
+    again, source = chosen.named(found, options(classes=path))
     assert (again.classes, source) == (("dog", "cat"), None)
 
 
@@ -77,18 +77,18 @@ def test_the_data_sets_that_the_paper_has_numbers_of(tmp_path: Path, monkeypatch
         (100, wnids[::10], "ImageNet-100"),
         (100, wnids[:100], None),
     ):
-        assert evaluate._sets(options(folders={}), replace(classifier(count, 224), classes=own))[1] == expected
+        assert chosen.open_sets(options(folders={}), replace(classifier(count, 224), classes=own))[1] == expected
     save_cifar_c(tmp_path)
     for count in (10, 100):
-        _, dataset = evaluate._sets(options(folders={"cifar-c": tmp_path}), classifier(count))
+        _, dataset = chosen.open_sets(options(folders={"cifar-c": tmp_path}), classifier(count))
         assert dataset == f"CIFAR-{count}"
     seen: list[Any] = []
     monkeypatch.setattr(benchmarks, "cifar_clean", lambda *own, **named: seen.append((own, named)))
     own = tuple("abcdefghij")  # to check their order
-    evaluate._sets(options(folders={"clean": tmp_path}, label="kind"), replace(classifier(10), classes=own))
+    chosen.open_sets(options(folders={"clean": tmp_path}, label="kind"), replace(classifier(10), classes=own))
     assert seen == [((tmp_path, 10, own), {"label": "kind"})]
     with pytest.raises(ValueError, match="label: expected --clean with shards"):
-        evaluate._sets(options(folders={"cifar-c": tmp_path}, label="kind"), classifier(10))
+        chosen.open_sets(options(folders={"cifar-c": tmp_path}, label="kind"), classifier(10))
 
 
 def test_how_benchmarks_are_scored(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_how_benchmarks_are_scored(tmp_path: Path) -> None:
     sets = {"imagenet-c": corrupted(FOG, SNOW), "imagenet-c-bar": corrupted("sparkles")}
     folders = dict.fromkeys(sets, tmp_path)
     for dataset, expected in (("ImageNet", "alexnet"), ("ImageNet-100", "none"), (None, "none")):
-        rules = evaluate._rules(options(folders=folders), sets, dataset)
+        rules = chosen.scoring_rules(options(folders=folders), sets, dataset)
         assert [rules[name].normalization for name in sets] == [expected, "none"]
     counts = {FOG: {s: Count(1, 4) for s in names.SEVERITIES}}
     results = report.collect(classifier(), None, {"imagenet-c": corrupted(FOG)}, {"imagenet-c": counts},
@@ -104,8 +104,8 @@ def test_how_benchmarks_are_scored(tmp_path: Path) -> None:
     (path := tmp_path / "results.json").write_text(json.dumps(results))
     part = {"imagenet-c": replace(sets["imagenet-c"], severities=corrupted(FOG).severities, lacking=(SNOW,))}
     given = options(folders=folders, reference=path, partial=True)
-    assert evaluate._rules(given, part, None)["imagenet-c"].missing == (SNOW,)
+    assert chosen.scoring_rules(given, part, None)["imagenet-c"].missing == (SNOW,)
     with pytest.raises(ValueError, match="lacks snow; evaluate that network on the same folder"):
-        evaluate._rules(given, sets, None)
+        chosen.scoring_rules(given, sets, None)
     with pytest.raises(ValueError, match="expected all of imagenet-c for a mean, missing: snow"):
-        evaluate._rules(options(folders=folders), part, None)
+        chosen.scoring_rules(options(folders=folders), part, None)

@@ -12,7 +12,7 @@ import torch
 from evaluating import CPU, STATISTICS, WNIDS, Gray, classifier, save_picture
 
 from prime_dali import cli
-from prime_dali.evaluation import benchmarks, evaluate, imagenet_sets, names, report_tables
+from prime_dali.evaluation import benchmarks, chosen, evaluate, imagenet_sets, names, report_tables
 from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.imagenet_sets import Classes
 from prime_dali.models import networks
@@ -155,7 +155,7 @@ def test_images_are_of_the_network_s_size(size: int, tmp_path: Path) -> None:
     folders = {"clean": tmp_path / "clean", "imagenet-c": tmp_path / "c"}
     options = SimpleNamespace(folders=folders, clean=None, loader="pillow", workers=0, subset=False, label=None)
     own = dataclasses.replace(classifier(4, size, resize=size + 10), classes=WNIDS)
-    sets, dataset = evaluate._sets(options, own)
+    sets, dataset = chosen.open_sets(options, own)
     assert dataset is None
     assert (sets["clean"].size, sets["clean"].resize) == (size, size + 10)
     corrupted = sets["imagenet-c"].read("fog", 1)
@@ -167,7 +167,7 @@ def test_c_bar_has_no_reference_of_its_own(tmp_path: Path) -> None:
         save_picture(tmp_path / "blue_noise_sample" / str(severity) / WNIDS[1] / "a.png", 20)
     what = benchmarks.imagenet_corrupted(tmp_path, WNIDS, c_bar=True)
     options = SimpleNamespace(normalize=None, reference=None, partial=True)
-    assert evaluate._rules(options, {"imagenet-c-bar": what}, "ImageNet")["imagenet-c-bar"].normalization == "none"
+    assert chosen.scoring_rules(options, {"imagenet-c-bar": what}, "ImageNet")["imagenet-c-bar"].normalization == "none"
 
 
 def test_every_set_has_a_heading() -> None:

@@ -30,6 +30,7 @@ from prime_dali.data import partition
 from prime_dali.data.partition import Shard
 from prime_dali.evaluation import corrupt, report, shard_counts
 from prime_dali.evaluation.scores import Count
+from prime_dali.evaluation.tasks import Task
 from prime_dali.models import networks
 from prime_dali.tools import copies
 
@@ -326,7 +327,7 @@ def test_a_classifier_is_known_by_its_weights_and_its_preparation() -> None:
 
 def test_results_name_the_hardware_that_counted(tmp_path: Path) -> None:
     """Of all shards that have counts, whatever joins them; of one that went on elsewhere, both machines."""
-    tasks: list[shard_counts.Task] = [("clean", None, 0), ("imagenet-a", None, 0)]
+    tasks: list[Task] = [("clean", None, 0), ("imagenet-a", None, 0)]
     about = {"checkpoint": "a hash", "device": "cuda", "precision": "bfloat16"}
     for number, hardware in ((0, "H200"), (1, "A100"), (0, "B200"), (2, "L4")):
         with shard_counts.held(tmp_path, Shard(number, 3), about | {"hardware": hardware}) as part:

@@ -24,6 +24,8 @@ from .stability import mean_flip_rate, mean_top5_distance
 FORMAT, VERSION = "prime-dali-results", 1
 
 Set = image_sets.ImageSet | benchmarks.Corrupted[Any] | sequences.Perturbed
+Sets = Mapping[str, Set]
+"""By name: ``"clean"`` and the names of the options."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Rule:
 def collect(
     classifier: networks.Classifier,
     dataset: str | None,
-    sets: Mapping[str, Set],
+    sets: Sets,
     counts: scores.Counts,
     rules: Mapping[str, Rule],
     settings: Mapping[str, Any],

@@ -1,4 +1,4 @@
-"""What ``prime-dali evaluate`` counts, by set; and the counts of its shards, in files that grow with every set."""
+"""The counts of the shards of ``prime-dali evaluate``, in files that grow with every set."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ from .._states import Kind
 from ..data import partition
 from ..data.partition import Shard
 from ..models import networks
-from . import benchmarks, scores, sequences
-from .scores import Count, Counts, Stability
+from . import scores
+from .tasks import Found, Task
 
-Found = Count | Stability
-"""What is found of a task."""
-Task = tuple[str, "str | None", int]
-"""Name of the set; corruption and severity, perturbation and 0, or None and 0."""
 FILE = "counts.json"
 _WHERE = ("device", "precision", "hardware")
 """What is the same, but for the hardware, of all shards, but not of the machine that joins them."""
@@ -34,31 +30,6 @@ _KIND = Kind(
                                               "count": (_COUNT, _STABILITY)}]},
     "counts of a shard of prime-dali evaluate", "remove it, and run this shard again",
 )  # fmt: skip
-
-
-def tasks_of(sets: Mapping[str, Any]) -> list[Task]:
-    """What there is to count in these sets, by name, in the order of the tables."""
-    tasks: list[Task] = []
-    for name, what in sets.items():
-        if isinstance(what, benchmarks.Corrupted):
-            tasks += [(name, corruption, severity) for corruption, severity in what.parts()]
-        elif isinstance(what, sequences.Perturbed):
-            tasks += [(name, perturbation, 0) for perturbation in what.parts()]
-        else:
-            tasks.append((name, None, 0))
-    return tasks
-
-
-def by_set(tasks: Sequence[Task], found: Mapping[Task, Found]) -> Counts:
-    """The counts of these tasks, as far as they are found, as :func:`.evaluate.run` returns them."""
-    counts: dict[str, Any] = {}
-    for task in tasks:
-        name, corruption, severity = task
-        if task in found and corruption is None:
-            counts[name] = found[task]
-        elif task in found:
-            counts.setdefault(name, {}).setdefault(corruption, {})[severity] = found[task]
-    return counts
 
 
 def fingerprint(classifier: networks.Classifier) -> str:
