@@ -12,7 +12,7 @@ import torch
 from evaluating import CPU, STATISTICS, Gray, gray
 from torch import nn
 
-from prime_dali.evaluation import calibration, evaluate, image_sets, report, report_tables, stability
+from prime_dali.evaluation import calibration, evaluate, image_sets, report, report_tables, results, stability
 from prime_dali.evaluation.calibration import Calibration, expected_calibration_error, rms_calibration_error
 from prime_dali.evaluation.scores import Count
 
@@ -109,7 +109,7 @@ def test_means_of_a_benchmark() -> None:
     counts = {"fog": {1: count(0.1), 2: count(0.2)}, "snow": {1: count(0.3)}, "saturate": {1: count(0.9)}}
     content = report.calibrations(counts, corruptions=("fog", "snow"), partial=True)
     assert content["calibration"]["mean"] == pytest.approx({"ece": 0.2, "rms": 0.4})
-    assert report_tables.ece_by_corruption(content) == pytest.approx({"fog": 0.15, "snow": 0.3, "saturate": 0.9})
+    assert results.ece_by_corruption(content) == pytest.approx({"fog": 0.15, "snow": 0.3, "saturate": 0.9})
     counts["snow"][2] = Count(1, 2)  # not measured: no mean of the rest
     assert report.calibrations(counts, corruptions=("fog", "snow"), partial=True) == {}
     clean = {"calibration": {"ece": 0.05, "rms": 0.1}}

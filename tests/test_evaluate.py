@@ -28,6 +28,7 @@ from torch import nn
 
 from prime_dali import cli
 from prime_dali.evaluation import classes, evaluate, image_sets, names, report_tables
+from prime_dali.evaluation.results import of_benchmark
 from prime_dali.models import networks
 
 
@@ -212,8 +213,8 @@ def test_a_regenerated_benchmark_is_labeled(checkpoint: Path, tmp_path: Path, ca
     assert cli.main([*arguments, "--out", str(tmp_path / "out")]) == 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())["sets"]["cifar-c-bar"]
     assert found["regenerated"]
-    assert names.of_benchmark(found, "other") == "CIFAR-10-C-bar"
-    assert names.of_benchmark({"manifest": {"seed": 3}}, "other") == names.of_benchmark({}, "other") == "other"
+    assert of_benchmark(found, "other") == "CIFAR-10-C-bar"
+    assert of_benchmark({"manifest": {"seed": 3}}, "other") == of_benchmark({}, "other") == "other"
     assert found["counted"] == ten
     assert found["scores"]["by_group"] == {}
     text = capsys.readouterr().out

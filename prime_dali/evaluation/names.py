@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 CORRUPTIONS = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
     "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
@@ -79,22 +76,3 @@ HEADINGS = {
 
 LOADERS = ("pillow", "dali")
 """Decoders of image files."""
-
-
-def of_benchmark(content: Mapping[str, Any], otherwise: str) -> str:
-    """What a benchmark of corruptions is called: as the record of its making says (``manifest.json``), if it has one.
-
-    Args:
-        content: Its entry in ``results.json``.
-        otherwise: The name if there is no record, or none in it.
-    """
-    return str((content.get("manifest") or {}).get("benchmark", otherwise))
-
-
-def normalization_of(content: Mapping[str, Any]) -> str:
-    """Reference errors of a mean in ``results.json``; earlier versions wrote the key ``normalisation``.
-
-    Args:
-        content: Scores of a benchmark of corruptions, or the entry of one of sequences.
-    """
-    return str(content["normalization"] if "normalization" in content else content["normalisation"])

@@ -18,7 +18,8 @@ from .. import __version__, _tables
 from .._files import write_texts
 from ..models import networks
 from . import benchmarks, image_sets, scores, sequences
-from .report_tables import CALIBRATION_ERRORS, draw, markdown
+from .report_tables import draw, markdown
+from .results import CALIBRATION_ERRORS
 from .stability import mean_flip_rate, mean_top5_distance
 
 FORMAT, VERSION = "prime-dali-results", 1

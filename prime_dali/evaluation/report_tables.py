@@ -9,11 +9,9 @@ from typing import Any
 from .. import _plots, _tables
 from .._wording import plural
 from . import reported
-from .names import C_BAR_SETS, C_SETS, HEADINGS, SEVERITIES, normalization_of, of_benchmark
+from .names import C_BAR_SETS, C_SETS, HEADINGS, SEVERITIES
 from .reported import PERTURBATION_SCORES, SOURCE_OF_PERTURBATION_SCORES
-
-CALIBRATION_ERRORS = {"ece": "ECE", "rms": "RMS calibration error"}
-"""The calibration errors, by their names in ``results.json``."""
+from .results import CALIBRATION_ERRORS, ece_by_corruption, mean_calibration, normalization_of, of_benchmark
 
 Cells = tuple[Sequence[str], list[list[str]]]
 """Header and rows of a table."""
@@ -220,18 +218,6 @@ def _reported(value: float | None) -> str:
 
 def _numbers(values: Sequence[float]) -> str:
     return "(" + ", ".join(f"{value:.4g}" for value in values) + ")"
-
-
-def mean_calibration(content: Mapping[str, Any], kind: str) -> float | None:
-    """An error of a set in ``results.json``, over a benchmark of corruptions the mean; None: it was not measured."""
-    found: Mapping[str, Any] = content.get("calibration", {})
-    return found.get("mean", found).get(kind)
-
-
-def ece_by_corruption(content: Mapping[str, Any]) -> dict[str, float]:
-    """ECE of each corruption of a benchmark in ``results.json``, mean over its severities; empty: not measured."""
-    table = content.get("calibration", {}).get("ece", {})
-    return {corruption: sum(row.values()) / len(row) for corruption, row in table.items()}
 
 
 def calibration_rows(sets: Mapping[str, Mapping[str, Any]]) -> Cells | None:

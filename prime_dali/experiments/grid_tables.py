@@ -13,8 +13,8 @@ from .. import __version__, _tables
 from .._files import write_texts
 from .._wording import plural
 from ..evaluation import reported
-from ..evaluation.names import C_BAR_SETS, C_SETS, GROUPS, of_benchmark
-from ..evaluation.report_tables import mean_calibration
+from ..evaluation.names import C_BAR_SETS, C_SETS, GROUPS
+from ..evaluation.results import mean_calibration, of_benchmark
 from . import grid_finished
 from .grid_file import Grid, Run
 
