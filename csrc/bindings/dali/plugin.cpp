@@ -205,8 +205,17 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
       distributions_.height = frames_[first].height, distributions_.width = frames_[first].width;
       for (size_t v = 0; v < views_.size(); ++v) {
         int32_t* plan = plans_.data() + (v * frames_.size() + first) * words;
-        const SampleArgs args{distributions_, &indices[i], &epochs[i], 0,           1,         seed_,
-                              &views_[v],     1,           plan,       &indices[0], &epochs[0]};
+        const SampleArgs args{.distributions = distributions_,
+                              .index = &indices[i],
+                              .epoch = &epochs[i],
+                              .epoch_step = 0,
+                              .images = 1,
+                              .seed = seed_,
+                              .views = &views_[v],
+                              .view_count = 1,
+                              .plan = plan,
+                              .batch_index = &indices[0],
+                              .batch_epoch = &epochs[0]};
         require_success(prime_sample_cpu(&args));
         const Row<int32_t> row = row_of(plan, 0, format_.shape);
         for (int c = 0; c < row.chains; ++c)
