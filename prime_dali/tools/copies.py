@@ -94,7 +94,7 @@ def pictures(settings: Settings) -> None:
             results = pool.map(_picture, *zip(*tasks, strict=True), chunksize=4) if tasks else iter(())
             for place, ((_, photo, copies), made) in enumerate(zip(tasks, results, strict=True), 1):
                 if isinstance(made, str) and settings.on_error == "raise":
-                    raise destinations.stopping(made, tasks[place:], lambda task: _checked(settings, task[1]), bar)
+                    raise destinations.stopping(made, tasks[place:], lambda task: _prepared(settings, task[1]), bar)
                 bar.update(len(copies))
                 if isinstance(made, list):
                     provenance.write(files, made)
@@ -137,7 +137,7 @@ def _missing(settings: Settings, photo: Photo, done: set[str]) -> list[int]:
     return [c for c in range(settings.copies) if str(target(photo, c, settings.format)) not in done]
 
 
-def _checked(settings: Settings, photo: Photo) -> NDArray[np.uint8]:
+def _prepared(settings: Settings, photo: Photo) -> NDArray[np.uint8]:
     """An image before it is augmented; PhotoError if it cannot be used, or its copies cannot have their names."""
     path = settings.source / photo.path
     destinations.check_name(settings.destination, target(photo, settings.copies - 1, settings.format), path)
@@ -150,7 +150,7 @@ def _picture(shared: tuple[Settings, int], number: int, photo: Photo, copies: li
     path = settings.source / photo.path
     try:
         stamp = provenance.stamped(path)
-        image, digest = _checked(settings, photo), sha256(path)
+        image, digest = _prepared(settings, photo), sha256(path)
         if provenance.stamped(path) != stamp:
             raise PhotoError(f"{shown(path)}: expected a file that does not change, but it changed while it was read")
     except PhotoError as error:
