@@ -107,11 +107,11 @@ def test_means_of_a_benchmark() -> None:
         return Count(1, 2, Calibration(ece, 2 * ece))
 
     counts = {"fog": {1: count(0.1), 2: count(0.2)}, "snow": {1: count(0.3)}, "saturate": {1: count(0.9)}}
-    content = report.calibrations(counts, corruptions=("fog", "snow"), partial=True)
+    content = report._calibrations(counts, corruptions=("fog", "snow"), partial=True)
     assert content["calibration"]["mean"] == pytest.approx({"ece": 0.2, "rms": 0.4})
     assert results.ece_by_corruption(content) == pytest.approx({"fog": 0.15, "snow": 0.3, "saturate": 0.9})
     counts["snow"][2] = Count(1, 2)  # not measured: no mean of the rest
-    assert report.calibrations(counts, corruptions=("fog", "snow"), partial=True) == {}
+    assert report._calibrations(counts, corruptions=("fog", "snow"), partial=True) == {}
     clean = {"calibration": {"ece": 0.05, "rms": 0.1}}
     header, rows = report_tables.calibration_rows({"clean": clean, "C": {"scores": {}, **content}, "R": {}}) or ([], [])
     assert header == ["", "clean", "C mean"]

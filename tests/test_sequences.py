@@ -101,7 +101,7 @@ def test_cifar_p(batch: int, tmp_path: Path) -> None:
     assert isinstance(counts, Mapping)
     assert list(counts) == [*CIFAR_PERTURBATIONS, "snow", "shear"]
     assert all(list(row) == [0] for row in counts.values())  # in the place of severities
-    found = {name: report.stability(what, counts)["stability"][name] for name in counts}
+    found = {name: report._perturbations(what, counts)["stability"][name] for name in counts}
     assert {name: one["flip_rate"] for name, one in found.items()} == dict.fromkeys(found, 0.25)
     assert (found["tilt"]["sequences"], found["tilt"]["frames"]) == (2, 5)
 
@@ -249,7 +249,7 @@ def test_reported_rates_stand_beside_measured_ones() -> None:
         name: {0: stability.Stability(9, 31, rate / 2, sequences.ALEXNET_TOP5_DISTANCES[name] / 4)}
         for name, rate in sequences.ALEXNET_FLIP_RATES.items()
     }
-    content = report.stability(what, counts)
+    content = report._perturbations(what, counts)
     _, rows = report_tables.stability_rows(content, "ImageNet")
     assert ["mFR and mT5D, normalization alexnet", "50.00", "25.00"] in rows
     assert ["mFR and mT5D of ResNet-50, reported", "58.0", "78.4"] in rows
@@ -259,7 +259,7 @@ def test_reported_rates_stand_beside_measured_ones() -> None:
         "reported" in text
         for text in [*report_tables.stability_facts(content, None), str(report_tables.stability_rows(content, None))]
     )
-    empty = report.stability(what, {"snow_2": counts["snow"]})
+    empty = report._perturbations(what, {"snow_2": counts["snow"]})
     assert (empty["mfr"], empty["mt5d"], empty["mean"]) == (None, None, {})
     assert report_tables.stability_rows(empty, None)[1][0][0] == "snow_2 (not counted)"
 

@@ -4,6 +4,9 @@ Job ``j`` of a list that all shards make alike belongs to shard ``j % N``. Shard
 files. What a shard has besides the destination's own files is in ``.shards/I-of-N`` there: its lock, its unfinished
 files, its records, and ``finished.json`` when it is done. So destinations that were filled on machines without a common
 file system can be copied into one and joined there.
+
+These are not the shards of a data set, which are files (:mod:`.shards`), nor the parts of an epoch that the processes
+of a run read (``shard_id`` and ``num_shards`` of :class:`prime_dali.dali.Reader`, as DALI calls them).
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def versions() -> dict[str, str]:
 def _set(what: Any, counts: Any, rule: Rule | None) -> dict[str, Any]:
     """The entry of a set of any kind."""
     if isinstance(what, sequences.Perturbed):
-        return stability(what, counts)
+        return _perturbations(what, counts)
     return _images(what, counts) if rule is None else _corruptions(what, counts, rule)
 
 
@@ -133,7 +133,7 @@ def _corruptions(
     reference = {} if of is None else {"reference": {
         "path": str(of.path), "source": of.source, "images": of.images, "fingerprints": of.fingerprints,
     }}  # fmt: skip
-    return calibrations(counts, **given) | {
+    return _calibrations(counts, **given) | {
         "folder": str(what.folder), "regenerated": what.manifest is not None, "manifest": what.manifest,
         "counted": list(what.counted), "missing": list(rule.missing),
         "images": {c: {s: count.images for s, count in row.items()} for c, row in counts.items()},
@@ -151,7 +151,7 @@ def _corruptions(
     }  # fmt: skip
 
 
-def calibrations(counts: Mapping[str, Mapping[int, scores.Count]], **given: Any) -> dict[str, Any]:
+def _calibrations(counts: Mapping[str, Mapping[int, scores.Count]], **given: Any) -> dict[str, Any]:
     """Calibration on a benchmark of corruptions, by corruption and severity, and the means that accuracies have too.
 
     Empty if it was not measured.
@@ -171,7 +171,7 @@ def calibrations(counts: Mapping[str, Mapping[int, scores.Count]], **given: Any)
     return {"calibration": tables | {"mean": means}}
 
 
-def stability(what: sequences.Perturbed, counts: Mapping[str, Mapping[int, scores.Stability]]) -> dict[str, Any]:
+def _perturbations(what: sequences.Perturbed, counts: Mapping[str, Mapping[int, scores.Stability]]) -> dict[str, Any]:
     """The entry of a benchmark of sequences."""
     measured = {name: found for name, row in counts.items() for found in row.values()}
     rates = {name: found.flip_rate for name, found in measured.items()}

@@ -253,7 +253,7 @@ def stability_rows(content: Mapping[str, Any], dataset: str | None) -> Cells:
     """The table of a benchmark of sequences: flip rates in percent, and distances of the five best classes.
 
     Args:
-        content: As made by :func:`.report.stability`.
+        content: Its entry in ``results.json``.
         dataset: As for :func:`.report.collect`; published numbers are of networks of all of ImageNet.
     """
     rows = [

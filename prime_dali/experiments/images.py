@@ -68,7 +68,7 @@ class Photos:
     def corrupted(self, folder: Path, parts: Sequence[Part]) -> Source:
         """ImageNet-C that was made from these images; errors as for :meth:`Corruptions.of`."""
         _check_complete(folder, [f"{name}/{s}" for name, s in parts if not (folder / name / str(s)).is_dir()])
-        return _Files(self, folder)
+        return _FromFiles(self, folder)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class CifarImages:
         _check_complete(folder, [f"{name} {s}" for name, s in parts if s not in found.severities.get(name, ())])
         if not np.array_equal(found.read(*parts[0]).labels, self.data.labels):
             raise ValueError(f"{folder}: expected the {len(self)} images of CIFAR's test part, got other labels")
-        return _Arrays(found)
+        return _FromArrays(found)
 
 
 Images = Photos | CifarImages
@@ -158,7 +158,7 @@ class _Made:
 
 
 @dataclass(frozen=True)
-class _Files:
+class _FromFiles:
     """Files ``<corruption>/<severity>/<photograph>``."""
 
     images: Photos
@@ -181,7 +181,7 @@ class _Files:
 
 
 @dataclass(frozen=True)
-class _Arrays:
+class _FromArrays:
     """The arrays of CIFAR-C."""
 
     benchmark: benchmarks.Corrupted[image_sets.Arrays]

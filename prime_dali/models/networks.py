@@ -28,12 +28,7 @@ _WRAPPERS = ("state_dict", "model", "net")
 # Of averages: timm's scripts; torchvision's references and DeiT; others.
 _AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")
 _PREFIXES = ("module.", "model.", "_orig_mod.")
-_STATISTICS = {
-    "mean": "mean",
-    "mu": "mean",
-    "std": "std",
-    "sigma": "std",
-}  # names of the normalization constants in files
+_STATISTICS = {"mean": "mean", "mu": "mean", "std": "std", "sigma": "std"}  # by their names in files
 _SHOWN = 3  # keys of each kind that an error lists
 _AVERAGED, _RAW = " (EMA of the weights)", " (weights of the last step, not their EMA)"
 

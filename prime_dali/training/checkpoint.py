@@ -20,7 +20,6 @@ from ..models.networks import FORMAT
 
 CHECKPOINT, LOG, CONFIG = "last.pt", "log.jsonl", "config.yaml"
 
-
 _RUN = {
     "step": int, "seconds": float, "accuracy": (None, float), "data": list, "random": {"cpu": torch.Tensor},
     "optimizer": dict, "schedule": dict,
