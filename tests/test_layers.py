@@ -117,7 +117,7 @@ def test_what_starts_the_gpu_imports_torch_alone() -> None:
         new = {name for module in new for name in EDGES[module] if name != "prime_dali.torch_ops"} - found
     assert "prime_dali._devices" in found
     heavy = {name.split(".")[0] for module in found for name in imported(module)} & HEAVY
-    assert heavy == {"torch", "cupy"}  # which is imported where there is no torch
+    assert heavy == {"torch"}
 
 
 def import_by_the_old_name() -> None:

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from prime_dali import _devices
-
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 
 import pipelining
 from nvidia.dali import types
 from pipelining import COUNT, made, reader, train
 
+from prime_dali import _findings
 from prime_dali.dali import (
     Augmentation,
     CenterCrop,
@@ -155,18 +154,18 @@ def test_bad_arguments_of_training(folder: Path, arguments: dict, exception: typ
 
 def test_the_gpu_needs_a_door_for_prime_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator, or in place of it CuPy, which takes a second to import and is left alone otherwise."""
-    built = _devices.Finding("native DALI operator", True, "built")
-    absent = _devices.Finding("CuPy", False, "not installed", "get CuPy")
-    monkeypatch.setattr(_devices, "_gpu", lambda: _devices.Finding("GPU", True, "GPU"))
-    monkeypatch.setattr(_devices, "_cuda_build", lambda: _devices.Finding("CUDA back end", True, "built"))
-    monkeypatch.setattr(_devices, "_cupy", lambda: pytest.fail("imported"))
-    assert _devices.dali_device("auto", lambda dali: absent, prime=False) == ("gpu", "GPU")
-    assert _devices.dali_device("auto", lambda dali: built) == ("gpu", "GPU")
-    monkeypatch.setattr(_devices, "_cupy", lambda: absent)
-    assert _devices.dali_device("auto", lambda dali: absent) == ("cpu", "CuPy: not installed")
-    monkeypatch.setattr(_devices, "_dali", lambda: _devices.Finding("DALI", False, "not installed", "get DALI"))
+    built = _findings.Finding("native DALI operator", True, "built")
+    absent = _findings.Finding("CuPy", False, "not installed", "get CuPy")
+    monkeypatch.setattr(_findings, "_gpu", lambda: _findings.Finding("GPU", True, "GPU"))
+    monkeypatch.setattr(_findings, "_cuda_build", lambda: _findings.Finding("CUDA back end", True, "built"))
+    monkeypatch.setattr(_findings, "_cupy", lambda: pytest.fail("imported"))
+    assert _findings.dali_device("auto", lambda dali: absent, prime=False) == ("gpu", "GPU")
+    assert _findings.dali_device("auto", lambda dali: built) == ("gpu", "GPU")
+    monkeypatch.setattr(_findings, "_cupy", lambda: absent)
+    assert _findings.dali_device("auto", lambda dali: absent) == ("cpu", "CuPy: not installed")
+    monkeypatch.setattr(_findings, "_dali", lambda: _findings.Finding("DALI", False, "not installed", "get DALI"))
     with pytest.raises(RuntimeError, match=r"device: expected a usable GPU, got: DALI: not installed\. get DALI"):
-        _devices.dali_device("gpu", native.finding, prime=False)
+        _findings.dali_device("gpu", native.finding, prime=False)
 
 
 def test_bad_size_to_resize_to() -> None:

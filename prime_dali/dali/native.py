@@ -22,8 +22,8 @@ import nvidia.dali
 from nvidia.dali import plugin_manager, sysconfig
 
 from .. import _arrays, _native, _progress, _toolkit
-from .._devices import DALI_OPERATOR, Finding
 from .._files import cache_folder, commit, filling_cache, make_folder, replacing, sha256
+from .._findings import DALI_OPERATOR, Finding
 from .._states import Kind
 from ..config import PrimeConfig, as_config
 

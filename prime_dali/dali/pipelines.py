@@ -11,7 +11,7 @@ import numpy as np
 from nvidia.dali import Pipeline, math
 from nvidia.dali.data_node import DataNode
 
-from .. import _devices
+from .. import _findings
 from ..config import PrimeConfig, as_config
 from ..data.sampling import random_crops, random_flips
 from . import dataset, inputs, native, operator, settings, sources
@@ -217,7 +217,7 @@ class _Frame:
             self._images = dataset.Images(dataset.listed(data), sampling)
             self.decoded, self.batches = False, self._images.batches
             self._settings = sampling.plain(len(self._images.records))
-        self.device, _ = _devices.dali_device(execution.device, native.finding, prime)
+        self.device, _ = _findings.dali_device(execution.device, native.finding, prime)
         # By default a tenth of each batch is decoded by CUDA kernels, which round differently than the JPEG engine:
         # images would depend on their batch.
         self.decoder = {"device": "mixed", "hw_decoder_load": 1.0} if self.device == "gpu" else {"device": "cpu"}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _devices, _extras
+from .. import _devices, _extras, _findings
 from .._files import make_output_folder
 from .._progress import Report
 from .._wording import facts, plural
@@ -127,7 +127,7 @@ def run(settings: Settings, report: Report, progress: Callable[..., Any] | None 
     if len(settings.photos) > MAX_PHOTOS:
         report(f"using the first {MAX_PHOTOS} of {len(settings.photos)} photographs")
     squares = read_photos(settings.photos[:MAX_PHOTOS], settings.size, settings.on_error, report)
-    device, why = _devices.dali_device(settings.device, doctor.plugin)
+    device, why = _findings.dali_device(settings.device, doctor.plugin)
     photos = _decodable(list(squares), settings.on_error, device, report)
     report(facts({
         "data": plural(len(photos), "photograph"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
-from .. import __version__, _devices, _extras
-from .._devices import Finding
+from .. import __version__, _extras, _findings
+from .._findings import Finding
 
 _COMMANDS = {
     "demo": "gallery, augment, demo",
@@ -17,7 +17,7 @@ _COMMANDS = {
 
 def examine() -> list[Finding]:
     """Look at the package, its back ends and its optional companions. Never raises."""
-    return _devices.examine(plugin)
+    return _findings.examine(plugin)
 
 
 def plugin(dali: Finding) -> Finding:
