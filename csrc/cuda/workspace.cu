@@ -32,6 +32,11 @@ int largest_parameters(const PlanShape& shape, int channels) {
   return most;
 }
 
+// Slots of the chunk that may be spatial.
+int64_t spatial_slots(const PlanView& plan) {
+  return plan.shape.max_cut > 0 ? static_cast<int64_t>(plan.chain_count()) * plan.shape.depth : 0;
+}
+
 // The channels from `first` on that run together, as images by themselves.
 ApplyArgs channels_from(int first, ApplyArgs a) {
   a.in = static_cast<const char*>(a.in) + first * a.in_strides.c * item_size(a.in_type);
@@ -41,10 +46,8 @@ ApplyArgs channels_from(int first, ApplyArgs a) {
   return a;
 }
 
-}  // namespace
-
-Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, int64_t images, int rounds,
-                  void* base) {
+// The part of the arguments that a chunk has, and the sizes of what the workspace holds.
+Workspace sized(const ApplyArgs& all, int first_channel, int64_t first_image, int64_t images, int rounds) {
   Workspace w;
   const ApplyArgs& a = w.args = channels_from(first_channel, all);
   w.first_channel = first_channel, w.first_image = first_image, w.rounds = rounds;
@@ -64,35 +67,48 @@ Workspace lay_out(const ApplyArgs& all, int first_channel, int64_t first_image, 
   w.split_modes = static_cast<int>(w.pool.half_words / (2 * words_of_mode));
   w.pool.pixels = w.shape.pixels;
   w.pool.image_bytes = w.shape.pixels * pixel_bytes(a.channels);
+  const int64_t spatial = spatial_slots(w.plan), between = int64_t(w.plan.chain_count()) * std::min(plan.depth - 1, 2);
+  const int64_t most =
+      spatial * 2 * w.pool.code_bytes() + std::max(spatial * w.pool.half_bytes(), between * w.pool.image_bytes);
+  w.pool.bytes = (rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
   w.tables.channels = a.channels;
   w.parameters.words = largest_parameters(plan, a.channels);
-  const int64_t chains = w.plan.chain_count(), slots = chains * plan.depth, spatial = plan.max_cut > 0 ? slots : 0;
-  const int counters = kPasses + plan.depth - 1;
+  return w;
+}
+
+// Says where everything is that has its size, from `base` on.
+void place(Workspace& w, void* base) {
+  const int depth = w.plan.shape.depth;
+  const int64_t chains = w.plan.chain_count(), slots = chains * depth;
   Arena arena{static_cast<char*>(base)};
   // Sines come first, where all chunks of a batch find them; 128 words are a step's, [2][2][32].
   arena.take(w.sines_y.words, int64_t(128) * w.sines_y.tiles * w.sines_y.steps);
   arena.take(w.sines_x.words, int64_t(128) * w.sines_x.tiles * w.sines_x.steps);
-  arena.take(w.packed, images * w.pool.image_bytes);
+  arena.take(w.packed, w.plan.images * w.pool.image_bytes);
   arena.take(w.passes, slots);
   arena.take(w.steps, slots);
   arena.take(w.chains, chains);
   arena.take(w.parameters.values, slots * w.parameters.words);
-  arena.take(w.tables.values, w.plan.bytes ? chains * a.channels * 256 : 0);
+  arena.take(w.tables.values, w.plan.bytes ? chains * w.tables.channels * 256 : 0);
   arena.take(w.admitted, 1);
-  if (rounds == 1) w.admitted = nullptr;
+  if (w.rounds == 1) w.admitted = nullptr;
   Round& first = w.first_round;
-  arena.take(first.fields, rounds * spatial);
+  arena.take(first.fields, w.rounds * spatial_slots(w.plan));
   const size_t zeroed_from = arena.used;
   arena.take(w.bad, 1);
-  arena.take(first.counts, rounds * counters);
+  arena.take(first.counts, w.rounds * (kPasses + depth - 1));
   w.zeroed = arena.used - zeroed_from;
-  arena.take(first.to_do, rounds * chains * (plan.depth - 1));
-  const int64_t between = chains * std::min(plan.depth - 1, 2);
-  const int64_t most =
-      spatial * 2 * w.pool.code_bytes() + std::max(spatial * w.pool.half_bytes(), between * w.pool.image_bytes);
-  w.pool.bytes = (rounds == 1 ? most : (most + most / images) / 2 + 255) / 256 * 256;
+  arena.take(first.to_do, w.rounds * chains * (depth - 1));
   arena.take(w.pool.start, w.pool.bytes);
   w.bytes = arena.used;
+}
+
+}  // namespace
+
+Workspace lay_out(const ApplyArgs& args, int first_channel, int64_t first_image, int64_t images, int rounds,
+                  void* base) {
+  Workspace w = sized(args, first_channel, first_image, images, rounds);
+  place(w, base);
   return w;
 }
 
