@@ -131,21 +131,12 @@ __global__ void __launch_bounds__(kThreads, 8) final_kernel(const __grid_constan
     for (int view = 0; view < p.inputs.plan.views; ++view) mix_view<kC, kAny, kWaves>(p, image, view, table, mix);
 }
 
-Writing writing_for(const OutputImages& out, int channels, int width) {
-  const Strides s = out.strides;
-  const uintptr_t two = 2 * item_size(out.type);  // bytes
-  if (width % 2 || s.n % 2 || s.h % 2 || reinterpret_cast<uintptr_t>(out.values) % two) return Writing::scalar;
-  if (s.w == 1 && (channels == 1 || s.c % 2 == 0)) return Writing::planes;
-  return s.c == 1 && (channels == 3 ? s.w == 3 : channels != 1 && s.w % 2 == 0) ? Writing::pixels : Writing::scalar;
-}
-
 OutputImages output_of(const Workspace& w) {
   const ApplyArgs& a = w.args;
   char* first = static_cast<char*>(a.out) + w.first_image * a.out_strides.n * item_size(a.out_type);
-  OutputImages out{
-      first, a.out_type, Writing::scalar, a.out_strides, a.images, a.flip ? a.flip + w.first_image : nullptr, {}};
+  const Access writing = access_to(first, item_size(a.out_type), a.out_strides, a.channels, a.width);
+  OutputImages out{first, a.out_type, writing, a.out_strides, a.images, a.flip ? a.flip + w.first_image : nullptr, {}};
   for (int c = 0; c < a.channels; ++c) out.channel[c] = {a.mean[c], a.scale[c]};
-  out.writing = writing_for(out, a.channels, a.width);
   return out;
 }
 

@@ -2,12 +2,10 @@
 #pragma once
 #include <cuda_bf16.h>
 
+#include "access.cuh"
 #include "pixels.cuh"
 
 namespace prime {
-
-// How the output is written: pairs of neighboring values where addresses allow it.
-enum class Writing { scalar, planes, pixels };
 
 // The type of a value in memory.
 template <DType kType>
@@ -99,7 +97,7 @@ struct Mix {
 struct OutputImages {
   void* values;  // [views, batch, channels, height, width], from the chunk's first image on
   DType type;
-  Writing writing;
+  Access writing;
   Strides strides;
   int64_t batch;        // images of the whole batch
   const uint8_t* flip;  // [images] or null; not 0: mirrored left to right
@@ -198,10 +196,10 @@ __device__ __forceinline__ void write_pixels(const Mix<kC>& mix, const OutputIma
 template <DType kType, int kC>
 __device__ __forceinline__ void write(const Mix<kC>& mix, const OutputImages& out, const ImageShape& shape, Place o,
                                       int64_t offset, bool flip) {
-  if (out.writing == Writing::planes)
+  if (out.writing == Access::planes)
     flip ? write_planes<kType, true>(mix, out, shape, o, offset)
          : write_planes<kType, false>(mix, out, shape, o, offset);
-  else if (kC > 1 && out.writing == Writing::pixels)  // of one channel they are planes
+  else if (kC > 1 && out.writing == Access::pixels)  // of one channel they are planes
     write_pixels<kType>(mix, out, shape, offset, flip);
   else
     write_values<kType>(mix, out, shape, o, offset, flip);

@@ -1,24 +1,19 @@
 // Packs input images: see pixels.cuh.
 #pragma once
+#include "access.cuh"
 #include "input.cuh"
 #include "pixels.cuh"
 
 namespace prime {
 
-// How images are read: two bytes at a time where addresses allow it, from planes or from interleaved pixels.
-enum class Reading { single, planes, pixels };
-
-inline Reading reading_of(const InputImages& in, int channels, int width) {
-  const Strides s = in.strides;
-  if (in.type != DType::u8 || width % 2 || s.n % 2 || s.h % 2 || reinterpret_cast<uintptr_t>(in.values) % 2)
-    return Reading::single;
-  if (s.w == 1 && (channels == 1 || s.c % 2 == 0)) return Reading::planes;
-  return s.c == 1 && (channels == 3 ? s.w == 3 : channels != 1 && s.w % 2 == 0) ? Reading::pixels : Reading::single;
+// How images are read: pairs of bytes, and other values one by one.
+inline Access reading_of(const InputImages& in, int channels, int width) {
+  return in.type == DType::u8 ? access_to(in.values, 1, in.strides, channels, width) : Access::single;
 }
 
 struct PackParams {
   InputImages input;
-  Reading reading;
+  Access reading;
   ImageShape shape;
   int blocks;    // that pack an image: two pixels of each of kRows rows a thread, so that a warp writes whole lines
   void* packed;  // [images, height, pitch] pixels
@@ -84,7 +79,7 @@ static __device__ void pack(const PackParams& p, int image, int block) {
   const auto write = [&](int row, Pair<kC> pair) {
     *reinterpret_cast<Pair<kC>*>(out + static_cast<unsigned>((y + row) * p.shape.pitch + x)) = pair;
   };
-  if (p.reading == Reading::single) {
+  if (p.reading == Access::single) {
     bool bad = false;
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
@@ -103,7 +98,7 @@ static __device__ void pack(const PackParams& p, int image, int block) {
     if (bad) add_bad<kC>(p, from, x, rows);
     return;
   }
-  const bool planes = p.reading == Reading::planes;
+  const bool planes = p.reading == Access::planes;
   const int64_t pixel = kC == 3 ? 3 : s.w;
   const uint8_t* bytes = static_cast<const uint8_t*>(p.input.values) + from + (planes ? x : pixel * x);
   uint32_t two[kRows][kC];  // all are asked for at once
