@@ -30,6 +30,27 @@ def methods_table(dataset: str) -> str:
     return table(head, rows)
 
 
+def beside_reported(dataset: str) -> str:
+    """How far the methods on a data set are from what is reported of them, in percentage points and in standard
+    deviations over seeds; with the official mixing, from what is reported of PRIME."""
+    content = File(f"{dataset.lower().replace('-', '')}/methods.json").content
+    measured = {row["run"]: row for row in content["rows"] if row["measured"]}
+    reported = {row["run"]: row["scores"] for row in content["rows"] if not row["measured"]}
+    rows = []
+    for name in METHODS:
+        own, theirs = measured[folder(name)], reported.get(folder(name.partition(", ")[0]), {})
+        cells = []
+        for score in ("clean", "corrupted"):
+            if score in theirs:
+                difference = own["scores"][score] - theirs[score]
+                cells += [f"{difference:+.2f}", f"{abs(difference) / own['spread'][score]:.1f}"]
+            else:
+                cells += ["-", "-"]
+        rows.append([name, *cells])
+    sets = ("clean", f"{dataset}-C")
+    return table(["", *(f"{own}{of}" for own in sets for of in (", points", ", standard deviations"))], rows)
+
+
 def fast(epochs: int) -> str:
     """Accuracies and seconds of the recipe cifar10-fast with so many epochs."""
     (row,) = [row for row in File("minutes/minutes.json").content["rows"] if row["run"] == f"cifar10-fast-{epochs}"]

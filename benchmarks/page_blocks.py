@@ -10,7 +10,7 @@ from typing import Any
 
 from common import significant
 from loader import NOTES as LOADER_NOTES
-from page_accuracies import adaptation, authors_code, fast, methods_table, vit
+from page_accuracies import adaptation, authors_code, beside_reported, fast, methods_table, vit
 from result_files import RESULTS, File, count, table, without_own
 from throughput import NOTES
 
@@ -241,10 +241,12 @@ def loop() -> str:
 def startup() -> str:
     """How long prime-dali train takes to its first step."""
     file = File("h200_startup.json")
-    cold, warm = (significant(median(file.content["results"][kind])) for kind in ("cold", "warm"))
+    cold, warm = (file.content["results"][kind] for kind in ("cold", "warm"))
+    least, most = significant(min(warm)), significant(max(warm))
     return (
-        f"From the start of the command to the end of the first step it takes {cold} s where nothing has been compiled "
-        f"yet, neither kernels nor Python's modules, and {warm} s in later runs. {file.source()}"
+        f"From the start of the command to the end of the first step it takes {significant(median(cold))} s where "
+        f"nothing has been compiled yet, neither kernels nor Python's modules, and {significant(median(warm))} s in "
+        f"later runs ({len(warm)} of them, {least} to {most} s). {file.source()}"
     )
 
 
@@ -316,6 +318,7 @@ def measured() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "main-table": partial(methods_table, "CIFAR-10"),
+    "beside-reported": partial(beside_reported, "CIFAR-10"),
     "cifar100-table": partial(methods_table, "CIFAR-100"),
     "fast": partial(fast, 84),
     "fast-half": partial(fast, 42),

@@ -72,7 +72,8 @@ def dots(axes: Axes, names: Sequence[str], series: Sequence[Series], text: str =
         axes: Where to draw.
         names: The rows.
         series: What to draw; those of several series stand below each other within a row.
-        text: Format of numbers beside the dots of measured series, such as ``".2f"``; empty: none.
+        text: Format of numbers beside the dots of measured series, such as ``".2f"``; empty: none. Reported numbers
+            have a single digit after the point.
     """
     low = _lowest([value for one in series for value in one.values.values()])
     pitch = 0.62 / max(len(series), 2)
@@ -92,7 +93,8 @@ def dots(axes: Axes, names: Sequence[str], series: Sequence[Series], text: str =
                 axes.errorbar(value, place + shift, xerr=[[less], [more]] if less or more else None, **style, zorder=3)
             if below or (text and not one.reported):
                 beside = low if below else value + more
-                axes.annotate(f"{value:{text or '.1f'}}", (beside, place + shift), (7, 0), fontsize=8.5,
+                digits = text if text and not one.reported else ".1f"
+                axes.annotate(f"{value:{digits}}", (beside, place + shift), (7, 0), fontsize=8.5,
                               textcoords="offset points", va="center")  # fmt: skip
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -120,6 +122,10 @@ def _both(error: float | tuple[float, float]) -> tuple[float, float]:
 
 
 def legend(figure: Figure, axes: Axes, columns: int = 3) -> None:
-    """The series of ``axes``, below the plot, where it takes no width."""
+    """The series of ``axes``, below the plot, where it takes no width; in as many of the ``columns`` as fit."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+    for number in range(min(columns, len(labels)), 0, -1):
+        made = figure.legend(handles, labels, loc="outside lower center", ncols=number)
+        if number == 1 or made.get_window_extent().width <= figure.bbox.width:
+            break
+        made.remove()

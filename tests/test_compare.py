@@ -116,6 +116,24 @@ def test_the_legend_names_what_only_some_panels_have(tmp_path: Path, figures: li
     assert [text.get_text().split()[0] for text in legend.get_texts()] == ["measured", "reported,"]
 
 
+@pytest.mark.parametrize(("runs", "said"), [
+    ((), "one seed"), ((1, 1), "one seed"), ((3, 3), "bars: standard deviation over 3 seeds"),
+    ((3, 2, 0), "bars: standard deviation over 2 or 3 seeds"),
+])  # fmt: skip
+def test_a_plot_says_of_how_many_seeds_it_is(
+    runs: tuple[int, ...], said: str, tmp_path: Path, figures: list[Any]
+) -> None:
+    """Of the finished ones; reported numbers, which are of none, do not count."""
+    rows = [Row(f"run-{i}", "CIFAR-10", True, "", {"clean": 93.0}, runs=n, minutes=1.0) for i, n in enumerate(runs)]
+    rows.append(Row("run-0", "CIFAR-10", False, "", {"clean": 94.2}))
+    assert grid_plots.over_seeds(rows) == said
+    if runs:
+        grid_plots.draw(rows, tmp_path / "plot.png")
+        grid_plots.draw_minutes(rows, tmp_path / "minutes.png")
+        assert figures[0].legends[0].get_texts()[0].get_text() == f"measured ({said})"
+        assert figures[1].get_suptitle() == f"CIFAR-10, measured ({said})"
+
+
 def test_methods_of_a_network_stand_in_its_row(tmp_path: Path, figures: list[Any]) -> None:
     """Also of one whose other method is not finished."""
     given = {"wrn_40_2-standard": 92.1, "wrn_40_2-prime": 88.8, "vit-standard": 69.5, "vit-prime": None}
@@ -140,7 +158,7 @@ def test_minutes_against_accuracy(tmp_path: Path, figures: list[Any]) -> None:
     assert [container.get_label() for container in corruption.containers] == ["prime", "other"]
     assert corruption.containers[1][0].get_ydata().tolist() == [89.0]
     reported = {line.get_label(): set(line.get_ydata()) for line in clean.lines if "reported" in str(line.get_label())}
-    assert reported == {"prime, reported": {1.0}}  # a dashed line, for it has no minutes
+    assert reported == {"prime, reported, Modas et al., ECCV 2022": {1.0}}  # a dashed line, for it has no minutes
 
 
 def test_rows_without_their_base_have_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -27,7 +27,7 @@ def test_numbers_far_below_all_others_do_not_press_these_together(tmp_path: Path
         assert 88 < left < 88.5
         assert 89.5 < right < 91
         assert [label.get_text() for label in axes.get_yticklabels()] == list(values)
-        assert sorted(text.get_text() for text in axes.texts) == ["73.50", "74.00", "88.50", "88.70", "89.50"]
+        assert sorted(text.get_text() for text in axes.texts) == ["73.50", "74.0", "88.50", "88.70", "89.50"]
         arrows = [line for line in axes.lines if line.get_marker() == "<"]
         assert [line.get_xdata()[0] for line in arrows] == [left, left]
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ["measured", "reported"]
@@ -49,6 +49,18 @@ def test_all_other_numbers_are_within_the_axes(values: list[float], least: float
         left, right = axes.get_xlim()
         assert left <= least
         assert right >= max(value for value in values if value == value)
+
+
+@pytest.mark.parametrize(("length", "columns"), [(10, 3), (30, 2), (60, 1)])
+def test_a_legend_is_as_wide_as_the_plot_at_most(length: int, columns: int, tmp_path: Path) -> None:
+    with _plots.plot(tmp_path / "plot.png", 2) as figure:
+        axes = figure.subplots()
+        for name in "abc":
+            axes.plot([], [], label=name * length)
+        _plots.legend(figure, axes)
+        (legend,) = figure.legends
+        assert legend._ncols == columns
+        assert legend.get_window_extent().width <= figure.bbox.width
 
 
 def test_a_failure_leaves_no_file(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _arguments, _plots
+from ..evaluation import reported
 from . import grid_plots, grids
 from .grid_file import Run, check_names
 from .grid_tables import Row
@@ -78,7 +79,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         for number, (axes, column) in enumerate(both):
             grid_plots.draw_line(axes, done, column, "x", **_plots.series_style(number))
             if best is not None:
-                label = "optimum of corruption accuracy, reported"
+                label = f"optimum of corruption accuracy, reported, {reported.SOURCE}"
                 axes.axvline(best, color="gray", linestyle="--", linewidth=1.2, label=label)
         # Near 0 linear, because alpha = 0, standard training, is worth showing too.
         if any(row.x == 0 for row in done):
@@ -92,7 +93,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         bottom.set(xlabel="alpha, which scales every amplitude")
         if best is not None:
             _plots.legend(figure, bottom)
-        top.set_title(f"{rows[0].dataset}, measured")
+        top.set_title(f"{rows[0].dataset}, measured ({grid_plots.over_seeds(rows)})")
 
 
 ANALYSIS = grids.Analysis(

@@ -33,7 +33,7 @@ def draw(rows: Sequence[Row], path: Path, titles: Mapping[str, str] | None = Non
     def series(column: str) -> list[_plots.Series]:
         known = [(title(row.run), row) for row in rows if column in row.scores]
         theirs = {name: row.scores[column] for name, row in known if not row.measured}
-        own = measured("measured (bars: standard deviation over seeds)", column, known)
+        own = measured(f"measured ({over_seeds(rows)})", column, known)
         return [own, _plots.Series(f"reported, {reported.SOURCE}", theirs, reported=True)] if theirs else [own]
 
     _draw(rows, path, list(dict.fromkeys(title(row.run) for row in rows)), series)
@@ -46,12 +46,20 @@ def draw_methods(rows: Sequence[Row], path: Path) -> None:
 
     def series(column: str) -> list[_plots.Series]:
         return [
-            measured(f"{method} (bars: standard deviation over seeds)", column,
+            measured(f"{method} ({over_seeds(rows)})", column,
                      [(name, row) for name, its, row in known if its == method])
             for method in dict.fromkeys(method for _, method, _ in known)
         ]  # fmt: skip
 
     _draw(rows, path, list(dict.fromkeys(name for name, _, _ in known)), series, each=0.6)
+
+
+def over_seeds(rows: Sequence[Row]) -> str:
+    """Of how many seeds the numbers in a plot are, and what its error bars are."""
+    numbers = sorted({row.runs for row in rows if row.measured and row.runs})
+    if max(numbers, default=1) == 1:
+        return "one seed"
+    return f"bars: standard deviation over {' or '.join(map(str, numbers))} seeds"
 
 
 def with_state(name: str, state: str) -> str:
@@ -114,11 +122,11 @@ def draw_minutes(rows: Sequence[Row], path: Path) -> None:
             for number, (name, line) in enumerate(lines.items()):
                 draw_line(axes, line, column, "minutes", label=name, **_plots.series_style(number))
             for row in (row for row in theirs if column in row.scores):
-                label = f"{row.run.rpartition('-')[0]}, reported"
+                label = f"{row.run.rpartition('-')[0]}, reported, {reported.SOURCE}"
                 axes.axhline(row.scores[column], color="gray", linestyle="--", linewidth=1.2, label=label)
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
         bottom.set(xlabel=f"minutes of training steps{beside(rows)}")
-        figure.suptitle(rows[0].dataset)
+        figure.suptitle(f"{rows[0].dataset}, measured ({over_seeds(rows)})")
         if lines:
             _plots.legend(figure, top)

@@ -177,7 +177,7 @@ def _runs(grid: Grid, finished: int, missing: Sequence[str]) -> Iterator[str]:
     if missing:
         yield f"PARTIAL: {plural(len(missing), 'run is', 'runs are')} missing: {'; '.join(missing)}"
     if len(seeds) > 1:
-        yield "mean ± standard deviation over seeds"
+        yield "mean ± standard deviation over seeds (of the sample: divided by n - 1)"
     else:
         yield "one run each: differences within the spread over seeds are not significant"
 
