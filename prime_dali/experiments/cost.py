@@ -196,7 +196,7 @@ def _conditions(config: TrainConfig, ranks: Ranks, options: argparse.Namespace, 
         f"time of training steps, without validation: median of {plural(options.rounds, 'round')} of {steps} of every "
         f"method in turn, after {plural(options.warmup, 'step')} to warm up",
         *(f"{name}: {_NOTES[name]}" for name in shown),
-        f'"reported": {reported.SOURCE}, on ImageNet-100, hardware not stated; not measured',
+        f'"reported": {reported.SOURCE}, on ImageNet-100, hardware and loss not stated; not measured',
         _tables.origin(),
     ]
 
