@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import _arguments, _arrays, _memory, _native
+from . import _arguments, _arrays, _memory, _native, _vmap
 from ._wording import plural
 from .config import Distributions, PlanShape, PrimeConfig
 from .plan import Plan, row_words
@@ -33,6 +33,7 @@ def _load() -> bool:
 
 
 HAS_CUDA = _load()
+_vmap.register()
 
 
 # The requirements of the operators (csrc/bindings/torch/ops.h, csrc/core/check.h), for the fake kernels, which know

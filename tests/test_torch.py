@@ -114,6 +114,38 @@ def test_export_with_dynamic_batch_and_size(strict: bool, device: str) -> None:
     )
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("view", [0, (0, 1)])
+def test_vmap_is_one_call(view: int | tuple[int, ...]) -> None:
+    """Of what each example has and what all share, in any dimension, nested, and of no images; without torch's warning
+    that it calls the operators example by example."""
+
+    def augment(x: torch.Tensor, index: torch.Tensor, epoch: torch.Tensor, flip: torch.Tensor) -> torch.Tensor:
+        plan = prime_dali.sample("cifar", index, size=SIZE, epoch=epoch, view=view)
+        return prime_dali.apply(x, plan, flip=flip)
+
+    own = make_images(6, *SIZE).reshape(3, 2, 3, *SIZE), torch.arange(6).reshape(3, 2)
+    own += torch.tensor([0, 5, 2]), torch.tensor([[True, False], [False, False], [True, True]])
+    expected = torch.stack([augment(*one) for one in zip(*own, strict=True)])
+    assert torch.equal(torch.vmap(augment)(*own), expected)
+    assert torch.equal(torch.vmap(augment, in_dims=(1, 0, 0, 1))(own[0].transpose(0, 1), *own[1:3], own[3].T), expected)
+    for number, each in enumerate(own):  # one argument is each example's own
+        given = [each if at == number else one[0] for at, one in enumerate(own)]
+        expected = torch.stack(
+            [augment(*(part if at == number else one for at, one in enumerate(given))) for part in each]
+        )
+        assert torch.equal(
+            torch.vmap(augment, in_dims=tuple(0 if at == number else None for at in range(4)))(*given), expected
+        )
+    nested = torch.vmap(torch.vmap(lambda x, index: augment(x[None], index[None], own[2][0], own[3][0, :1])))
+    flat = [
+        augment(x[None], index[None], own[2][0], own[3][0, :1])
+        for x, index in zip(own[0].flatten(0, 1), own[1].flatten(), strict=True)
+    ]
+    assert torch.equal(nested(*own[:2]).flatten(0, 1), torch.stack(flat))
+    assert torch.vmap(augment)(own[0][:, :0], own[1][:, :0], own[2], own[3][:, :0]).shape == (3, 0, 3, *SIZE)
+
+
 @pytest.mark.parametrize("make", [PRIME, AugMix])
 def test_derivatives_are_refused_in_every_mode(make: Callable) -> None:
     images, index = make_images(2, *SIZE), torch.arange(2)
