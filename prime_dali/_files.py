@@ -159,11 +159,21 @@ def create(path: Path, text: str) -> None:
     sync(path.parent)
 
 
+def shown(name: str | os.PathLike[str]) -> str:
+    """A file name as printable text; bytes that are not valid text are written as ``\\xe9``."""
+    # UTF-8 whatever the locale: the text can also be words of ours, beside a name.
+    text = os.fsdecode(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write these texts to files of these names in a folder, each as :func:`replacing` does; returns their paths."""
+    """Write these texts to files of these names in a folder, each as :func:`replacing` does; returns their paths.
+
+    They are UTF-8; names of files in them, which may be any bytes, stay as they are.
+    """
     for name, text in texts.items():
         with replacing(folder / name) as temporary:
-            temporary.write_text(text)
+            temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
     return [folder / name for name in texts]
 
 

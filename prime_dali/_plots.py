@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._files import replacing
+from ._files import replacing, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +30,7 @@ _STYLE: Any = {
     "axes.edgecolor": "#8c959f", "xtick.color": _INK, "ytick.color": _INK, "axes.spines.top": False,
     "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": _GRID, "grid.linewidth": 0.8,
     "legend.frameon": False, "lines.linewidth": 1.8, "lines.markersize": 6, "errorbar.capsize": 2.5,
+    "text.parse_math": False,  # names may have dollar signs
 }  # fmt: skip
 
 
@@ -96,7 +97,7 @@ def dots(axes: Axes, names: Sequence[str], series: Sequence[Series], text: str =
                 digits = text if text and not one.reported else ".1f"
                 axes.annotate(f"{value:{digits}}", (beside, place + shift), (7, 0), fontsize=8.5,
                               textcoords="offset points", va="center")  # fmt: skip
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [shown(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.margins(x=0.06)
     left, right = axes.get_xlim()

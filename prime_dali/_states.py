@@ -1,16 +1,17 @@
 """Reads the files of earlier runs; their structure is checked before they are used.
 
 A *schema* describes what is expected: a type (``float`` accepts ints too, and a bool is not a number), ``None``, a
-``range`` (an int in it), a ``frozenset`` (one of these strings and ints), a tuple of schemas (any of them), a list of
-one schema (a list of such values), a dictionary of schemas (a mapping with at least these keys), or a function that
-returns the schema for a value. Every message names the file and the key, and says what was expected, what came and what
-to do.
+``range`` (an int in it), an :class:`Interval` of numbers, a ``frozenset`` (one of these strings and ints), a tuple of
+schemas (any of them), a list of one schema (a list of such values), a dictionary of schemas (a mapping with at least
+these keys), :class:`Each` (a mapping with any keys), or a function that returns the schema for a value. Every message
+names the file and the key, and says what was expected, what came and what to do.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,21 @@ _KINDS: dict[Any, str] = {
     None: "null", dict: "a mapping", list: "a list", str: "a string", bool: "true or false", int: "an int",
     float: "a number", bytes: "bytes",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A schema: a finite number from ``least`` to ``most``."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Each:
+    """A schema: a mapping all of whose values match the schema ``inner``."""
+
+    inner: Any
 
 
 @dataclass(frozen=True)
@@ -137,6 +153,8 @@ def _fault(value: Any, schema: Any, key: str) -> str:
         schema = schema(value)
     fits: Any
     kinds: Any
+    if isinstance(schema, Each):
+        schema = dict.fromkeys(value, schema.inner) if isinstance(value, Mapping) else {}
     if isinstance(schema, dict):
         fits = isinstance(value, Mapping)
         for name, inner in schema.items() if fits else ():
@@ -161,6 +179,9 @@ def _fault(value: Any, schema: Any, key: str) -> str:
     elif isinstance(schema, (range, frozenset)):  # `in` searches a whole range for a value that is not an int
         kinds = int if isinstance(schema, range) else (int, str)
         fits = isinstance(value, kinds) and not isinstance(value, bool) and value in schema
+    elif isinstance(schema, Interval):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = number and math.isfinite(value) and schema.least <= value <= schema.most
     elif schema is None:
         fits = value is None
     else:
@@ -172,8 +193,13 @@ def _fault(value: Any, schema: Any, key: str) -> str:
 def _kind(schema: Any) -> str:
     if isinstance(schema, tuple):
         return " or ".join(map(_kind, schema))
+    if isinstance(schema, Each):
+        return _KINDS[dict]
     if isinstance(schema, (dict, list)):
         return _KINDS[type(schema)]
+    if isinstance(schema, Interval):
+        most = "on" if math.isinf(schema.most) else f"to {schema.most:g}"
+        return f"a number from {schema.least:g} {most}"
     if isinstance(schema, range):
         return f"an int from {schema[0]} to {schema[-1]}"
     if isinstance(schema, frozenset):

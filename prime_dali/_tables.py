@@ -9,9 +9,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 
+from ._files import shown
+
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose columns also line up as plain text: the first to the left, the others to the right."""
+    """A table whose columns also line up as plain text: the first to the left, the others to the right. Cells may be
+    names with any characters."""
+    header, *rows = ([shown(cell).replace("|", "\\|") for cell in cells] for cells in (header, *rows))
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

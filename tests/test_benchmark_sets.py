@@ -22,8 +22,10 @@ from evaluating import (
     save_picture,
 )
 from PIL import Image
+from torchvision.transforms.v2 import functional
 
 from prime_dali import _distributed
+from prime_dali.data.records import Records
 from prime_dali.evaluation import benchmarks, evaluate, image_sets, names, report_tables
 from prime_dali.evaluation.benchmarks import Reading
 from prime_dali.evaluation.image_sets import Decoding
@@ -47,9 +49,31 @@ def test_cifar_c_is_five_blocks_in_order_of_severity(tmp_path: Path) -> None:
 def test_labels_are_those_of_the_block(tmp_path: Path) -> None:
     labels = np.arange(40) % 10
     np.save(save_cifar_c(tmp_path, ["fog"]) / "labels.npy", labels)
+    with pytest.raises(ValueError, match=r"labels.npy: expected the same labels 5 times.*manifest.json says which"):
+        benchmarks.cifar_corrupted(tmp_path, 10)  # as if 40 images of one severity were 8 of each of five
+    (tmp_path / "manifest.json").write_text('{"severities": [3]}')
+    assert benchmarks.cifar_corrupted(tmp_path, 10).read("fog", 3).labels.tolist() == labels.tolist()
+    (tmp_path / "manifest.json").write_text('{"severities": [1, 2, 3, 4, 5]}')
     assert benchmarks.cifar_corrupted(tmp_path, 10).read("fog", 2).labels.tolist() == labels[8:16].tolist()
     some = benchmarks.cifar_corrupted(tmp_path, 10).read("fog", 2).subset(np.array([5, 0]))
     assert some.labels.tolist() == labels[[13, 8]].tolist()
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("loader", names.LOADERS)
+def test_images_are_resized_as_the_network_wants(loader: str, interpolation: str, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    records = Records([str(tmp_path / "noise.png")], np.zeros(1, np.int64), ("a",))
+    decoding = image_sets.Decoding(loader, 0, interpolation)
+    ((found, _),) = image_sets.Pictures(records, 48, 60, decoding).batches(1, CPU)
+    apart = {}
+    for kind in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
+        image = Image.fromarray(noise).resize((80, 60), kind)
+        wanted = functional.center_crop(functional.pil_to_tensor(image), [48, 48])
+        apart[kind.name.lower()] = (found[0].float() - wanted).abs().mean().item()
+    assert apart.pop(interpolation) <= (0 if loader == "pillow" else 0.7)  # DALI rounds otherwise
+    assert min(apart.values()) > 2
 
 
 def test_rows_and_columns_of_arrays_stay() -> None:

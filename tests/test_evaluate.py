@@ -184,9 +184,7 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
     assert not {"parameters", "evaluated"} & set(shown.err.split())  # it was known before the work began
     partial = tmp_path / "again" / "results.json"
     assert cli.main(["evaluate", str(checkpoint), "--cifar-c", str(cifar / "c"), "--reference", str(partial)]) == 1
-    wanted = (
-        f"--reference: expected results on all of cifar-c that is scored here, {partial} lacks brightness; evaluate"
-    )
+    wanted = f"reference: expected results on all of cifar-c that is scored here, {partial} lacks brightness; evaluate"
     assert wanted in capsys.readouterr().err
     results["sets"]["cifar-c"]["missing"] = ["1 of 10 classes (cat)"]
     results["sets"]["cifar-c"]["images"]["snow"] |= {"2": 7, "3": 9}
@@ -203,6 +201,10 @@ def test_evaluate(checkpoint: Path, cifar: Path, tmp_path: Path, capsys: pytest.
         message = capsys.readouterr().err
         assert "other.json: expected results on CIFAR-10 as trained, got" in message
         assert got in message
+    results["sets"]["cifar-c"]["accuracy"]["snow"]["2"] = 62.5
+    (tmp_path / "percent.json").write_text(json.dumps(results))
+    assert cli.main([*arguments, "--reference", str(tmp_path / "percent.json")]) == 1
+    assert "sets.cifar-c.accuracy.snow.2: expected a number from 0 to 1, got float (62.5)" in capsys.readouterr().err
 
 
 def test_a_regenerated_benchmark_is_labeled(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -275,12 +277,13 @@ def test_evaluate_on_imagenet(
     text = capsys.readouterr().out
     assert "ImageNet-R: only its 2 classes can be predicted" in text
     assert (
-        "ImageNet-C: 2 to 3 images per corruption and severity, in parts of UNEQUAL size; as found, without a manifest.json"
+        "ImageNet-C: 2 to 3 images per corruption and severity, in parts of UNEQUAL size; as found, without a manifest of prime-dali corrupt"
         in text
     )
     assert "N = 16, n = 2, drawn separately for each with seed 0" in text
     assert "measured, adapted" in text
     assert re.search(r"\| fog +\|( +\d+\.\d+ \|){3} +- \|", text)  # severity 4
+    assert "- ImageNet-C: mCE over the corruptions with all five severities: snow\n" in text
     assert "reported" not in text  # four classes are none of the paper's data sets
 
 

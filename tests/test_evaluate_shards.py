@@ -79,11 +79,15 @@ def test_label_is_of_all_sets_that_are_shards(
                  "--partial"]  # fmt: skip
     results = evaluated([*arguments, "--label", "wnid"], capsys, monkeypatch)
     assert results["sets"]["clean"]["accuracy"] == pytest.approx(2 / 3)
+    assert "labels" not in results["sets"]["clean"]
     assert results["sets"]["imagenet-sketch"]["accuracy"] == 1
     assert results["sets"]["imagenet-c"]["correct"]["fog"] == dict.fromkeys("12345", 2)
     assert results["settings"]["label"] == "wnid"
     results = evaluated(arguments, capsys, monkeypatch)  # the usual names have wrong labels here
     assert results["sets"]["clean"]["accuracy"] == pytest.approx(1 / 3)
+    assert results["sets"]["clean"]["labels"] == "positions"
+    facts = list(report_tables._facts("clean", results["sets"]["clean"], None))
+    assert facts[1] == "clean: labels are numbers, taken for positions among the network's classes"
 
 
 def test_label_where_there_are_no_shards(

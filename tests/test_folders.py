@@ -89,3 +89,15 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert "photos/c: expected a folder or file, got a dangling link" in capsys.readouterr().err
     (photos / "c").rename(photos / "c.jpg")  # a picture that is gone
     assert folders.class_folders(photos) == ["a", "b"]
+
+
+def test_names_of_classes_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "names.txt"
+    path.write_bytes(b"\xef\xbb\xbfd\xf6g\r\nwhite shark\r\n\r\n")  # as other systems and editors write it
+    assert folders.names_in(path) == ("d\udcf6g", "white shark")
+    path.write_text("a\n \nb\x1cc")
+    assert folders.names_in(path) == ("a", "", "b\x1cc")
+    for text in ("dog\ncat \nowl", " dog", "dog\t"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"names.txt: expected names of classes without spaces around them, got '"):
+            folders.names_in(path)

@@ -37,6 +37,9 @@ def test_labels_of_a_webdataset(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("x\nx\ny\n")
     with pytest.raises(ValueError, match=r"classes\.txt: expected the name of a class in each line, got some twice"):
         open_records(path)
+    (tmp_path / "classes.txt").write_text("x\n\ny\nz\n")  # which is 1?
+    with pytest.raises(ValueError, match=r"expected the name of a class in each line, got an empty one"):
+        open_records(path)
     (tmp_path / "classes.txt").unlink()
     path = labeled(tmp_path / "b.tar", IMAGE, ("json", b'{"label": 7, "kind": "y"}'), ("kind", b"x"))
     found = open_records(path, label="kind")

@@ -63,6 +63,10 @@ def finished(grid: Grid, run: Run, corrupted: float = 0.5, means: Sequence[float
     ({"evaluate": ["--cifar-c"]}, r"\(evaluate: expected a mapping, got list"),
     ({"results": {}}, r"\(results.settings: expected a mapping, got none"),
     ({"results": {**RESULTS, "sets": {"cifar-c": {}}}}, r"\(results: KeyError"),
+    ({"results": {**RESULTS, "sets": {"clean": {"accuracy": 75.0}}}}, r"sets.clean.accuracy: expected a number from 0 to 1, got float \(75"),
+    ({"results": {**RESULTS, "sets": {"clean": {"accuracy": "0.75"}}}}, "expected a number from 0 to 1, got str"),
+    ({"results": {**RESULTS, "sets": {"cifar-c": {"scores": {"corruption_accuracy": float("nan")}}}}}, r"to 1, got float \(nan"),
+    ({"seconds": -1}, "seconds: expected a number from 0 on, got int"),
 ])  # fmt: skip
 def test_damaged_files_of_a_run(change: object, message: str, tmp_path: Path) -> None:
     parsed = options(alpha, "--out", tmp_path, "--set", "data=/d", "--evaluate", "cifar-c=/c", "--list")
@@ -74,6 +78,11 @@ def test_damaged_files_of_a_run(change: object, message: str, tmp_path: Path) ->
     path.write_text("" if change is None else json.dumps(changed))
     with pytest.raises(ValueError, match=message):
         grid_tables.rows(grid, {one.name: grids.state(grid, one) for one in grid.runs})
+
+
+def test_what_some_runs_lack_is_in_no_mean() -> None:
+    every = [{"clean": 50.0, "ECE": 3.0}, {"clean": 60.0}, {"clean": 70.0, "ECE": 4.0}]
+    assert grid_tables.mean_and_spread(every) == ({"clean": 60.0}, {"clean": 10.0})
 
 
 @pytest.mark.parametrize("module", [ablation, alpha, methods, sample_complexity])
@@ -183,7 +192,7 @@ def test_conditions_of_the_numbers(tmp_path: Path, capsys: pytest.CaptureFixture
     grids.run(alpha.ANALYSIS, parsed, {})
     said = capsys.readouterr().out
     for line in (
-        "corruptions: /c, as found, without a manifest.json; 8 to 10 images per corruption and severity; PARTIAL, missing: snow\n",
+        "corruptions: /c, as found, without a manifest of prime-dali corrupt; 8 to 10 images per corruption and severity; PARTIAL, missing: snow\n",
         "one run each: differences within the spread over seeds are not significant\n",
         "training images: NOT the published ones",
         ", of runs of earlier versions with the first step, which compiles the network, while up to 2 runs shared",

@@ -16,7 +16,7 @@ import torch
 import torchvision
 
 from prime_dali.data import statistics
-from prime_dali.models import networks
+from prime_dali.models import networks, state_dicts
 
 
 def save(content: Any, path: Path) -> Path:
@@ -189,7 +189,7 @@ def test_checkpoints_of_other_scripts(key: str, averages: str, prefix: str, tmp_
     read, raw = (networks.load(path, raw=raw, **network) for raw in (False, True))
     assert all(bool((value == 2).all()) for value in read.network.state_dict().values())
     assert all(torch.equal(value, last[name]) for name, value in raw.network.state_dict().items())
-    assert (read.source, raw.source) == (f"{path} (EMA of the weights)", f"{path}{networks._RAW}")
+    assert (read.source, raw.source) == (f"{path} (EMA of the weights)", f"{path}{state_dicts.RAW}")
     with pytest.raises(ValueError, match="raw: expected a checkpoint with averages"):
         networks.load(save({key: last}, path), raw=True, **network)
 

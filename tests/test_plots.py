@@ -35,6 +35,16 @@ def test_numbers_far_below_all_others_do_not_press_these_together(tmp_path: Path
         assert image.width == round(150 * _plots.WIDTH)
 
 
+def test_names_have_any_characters(tmp_path: Path) -> None:
+    values = {"a$b^$c": 1.0, "x_\\y$": 2.0, "\udce9": 3.0, "two\nlines": 4.0}
+    with _plots.plot(tmp_path / "plot.png", 2) as figure:
+        axes = figure.subplots()
+        _plots.dots(axes, list(values), [_plots.Series("$measured", values)])
+        assert [label.get_text() for label in axes.get_yticklabels()][2:] == ["\\xe9", "two\\nlines"]
+        axes.set_title("a$b^$c")
+    assert (tmp_path / "plot.png").is_file()
+
+
 @pytest.mark.parametrize(("values", "least"), [
     ([1.0, 2.0, 3.0], 1.0), ([5.0, 5.0], 5.0), ([0.0, 100.0], 0.0), ([float("nan"), 2.0], 2.0),
     ([10.0, 20.0, 80.0, 90.0], 10.0),  # half of the numbers: no exception

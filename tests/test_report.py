@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from prime_dali.evaluation.calibration import Calibration
 from prime_dali.evaluation.scores import Count
 
 SNOW, FOG, GAUSSIAN = "snow", "fog", "gaussian_noise"
+SETTINGS = {"bn_adapt": None, "hardware": "a machine", "precision": "float32", "batch": 8}
 ACCURACIES = {c: dict.fromkeys(names.SEVERITIES, 0.5) for c in names.CORRUPTIONS if c != SNOW}
 
 
@@ -33,7 +35,7 @@ def test_a_set_of_images() -> None:
     assert list(report._csv_rows(results))[1] == ["clean", False, "", "", 3, 2, 2 / 3, 0.125, 0.25, "", ""]
 
 
-@pytest.mark.parametrize("manifest", [None, {}])
+@pytest.mark.parametrize("manifest", [None, {"severities": [3]}, {"benchmark": "ImageNet-C"}])
 def test_further_corruptions_are_in_no_mean(manifest: dict | None) -> None:
     what = corrupted(FOG, extra=("saturate",), manifest=manifest)
     rows = {FOG: (1, Calibration(0.5, 0.25)), "saturate": (4, Calibration(0.125, 0.0625))}
@@ -44,9 +46,9 @@ def test_further_corruptions_are_in_no_mean(manifest: dict | None) -> None:
     assert (scores["corruption_accuracy"], scores["by_severity"][3], scores["mce"]) == (0.25, 0.25, 75)
     assert scores["by_corruption"] == {FOG: 0.25, "saturate": 1}
     assert found["calibration"]["mean"] == {"ece": 0.5, "rms": 0.25}
-    assert found["regenerated"] is (manifest is not None)
+    made = "benchmark" in (manifest or {})
+    assert found["regenerated"] is made
     rows_of_csv = list(report._csv_rows(results))
-    made = manifest is not None
     assert rows_of_csv[1] == ["imagenet-c", made, FOG, 1, 4, 1, 0.25, 0.5, 0.25, "", ""]
     assert rows_of_csv[10] == ["imagenet-c", made, "saturate", 5, 4, 4, 1, 0.125, 0.0625, "", ""]
 
@@ -58,8 +60,7 @@ def partly_corrupted() -> dict:
     sets = {"imagenet-c": corrupted(FOG, GAUSSIAN, extra=("saturate",)), "imagenet-c-bar": corrupted("sparkles")}
     counts = {"imagenet-c": {FOG: fog, GAUSSIAN: whole, "saturate": whole}, "imagenet-c-bar": {"sparkles": whole}}
     rules = {"imagenet-c": report.Rule("none", missing=("fog severity 3",)), "imagenet-c-bar": report.Rule("none")}
-    settings = {"bn_adapt": None, "hardware": "a machine", "precision": "float32", "batch": 8}
-    return report.collect(classifier(), "ImageNet", sets, counts, rules, settings)
+    return report.collect(classifier(), "ImageNet", sets, counts, rules, SETTINGS)
 
 
 def test_the_tables_of_a_benchmark() -> None:
@@ -131,3 +132,26 @@ def test_the_mce_of_parts() -> None:
     assert rule.mce(accuracies, [SNOW]) is None
     with pytest.raises(ValueError, match="snow severity 2, 3, 4, 5"):
         report.Rule("none").mce(accuracies, [SNOW])
+
+
+def test_names_of_corruptions_have_any_characters(tmp_path: Path) -> None:
+    """Those of C-bar are the user's; bytes that are no text come back from the files."""
+    odd = ["a|b", "two\nlines", 'c,"d', "\udce9", "a$b^$c"]
+    counts = {c: {s: Count(3, 4) for s in names.SEVERITIES} for c in odd}
+    what = corrupted(*odd)
+    given: tuple[dict, ...] = tuple({"imagenet-c-bar": part} for part in (what, counts, report.Rule("none")))
+    results = report.collect(classifier(), None, *given, SETTINGS)
+    report.write(results, tmp_path)
+    read = json.loads((tmp_path / "results.json").read_text())["sets"]["imagenet-c-bar"]["accuracy"]
+    assert list(read) == odd
+    with (tmp_path / "results.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["corruption"] for row in rows[::5]] == odd
+    table = [line for line in report_tables.markdown(results).splitlines() if "75.00" in line and line.count(" | ") > 5]
+    assert [line.split(" | ")[0].strip("| ") for line in table[:5]] == [
+        "a\\|b",
+        "two\\nlines",
+        'c,"d',
+        "\\xe9",
+        "a$b^$c",
+    ]

@@ -318,7 +318,7 @@ def test_a_classifier_is_known_by_its_weights_and_its_preparation() -> None:
     renamed = torch.nn.Sequential(own.network)
     changes: list[dict[str, Any]] = [
         {"network": other}, {"network": renamed}, {"mean": (0.5, 0.4, 0.4)}, {"std": (0.2, 0.2, 0.3)}, {"size": 64},
-        {"resize": 72},
+        {"resize": 72}, {"interpolation": "bicubic"}, {"name": "other"}, {"classes": ("a", "b")}, {"classes": ("b", "a")},
     ]  # fmt: skip
     found = [shard_counts.fingerprint(dataclasses.replace(own, **change)) for change in ({}, {}, *changes)]
     assert found[0] == found[1]

@@ -16,6 +16,7 @@ from .operator import MODES, dtype_of, types
 IMAGENET_MEAN, IMAGENET_STD = IMAGENET_STATISTICS
 LAYOUTS = ("CHW", "HWC")
 DEVICES = ("auto", "cpu", "gpu")
+INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,13 +96,14 @@ class CenterCrop:
     Attributes:
         size: As for :class:`RandomCrop`.
         resize: The shorter side after resizing, pixels; at least both sides of ``size``.
+        interpolation: Of that resize: ``"bilinear"``, ``"bicubic"``, or ``"lanczos"``; antialiased.
 
     Raises:
         TypeError, ValueError: A field is invalid; the message names it.
 
     Examples:
         >>> prime_dali.dali.CenterCrop(224, resize=232)
-        CenterCrop(size=(224, 224), resize=232)
+        CenterCrop(size=(224, 224), resize=232, interpolation='bilinear')
         >>> prime_dali.dali.CenterCrop(224, resize=200)
         Traceback (most recent call last):
         ValueError: resize: expected 224 to 4096, got 200
@@ -110,8 +112,10 @@ class CenterCrop:
     size: int | Sequence[int] = (224, 224)
     _: KW_ONLY
     resize: int = 256
+    interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
+        _arguments.one_of("interpolation", self.interpolation, INTERPOLATIONS)
         size = _arguments.image_size("size", self.size)
         assign(self, size=size, resize=_arguments.integer("resize", self.resize, max(size), _arguments.MAX_SIDE))
 

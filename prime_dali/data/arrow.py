@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import cache_folder, filling_cache, out_of_reach, replacing
-from .folders import shown
+from .._files import cache_folder, filling_cache, out_of_reach, replacing, shown
 from .shards import SPAN, Indexed, ShardError, no_label
 
 if TYPE_CHECKING:

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from .. import _progress
 from .._devices import cores
-from .._files import create, held, naming, sync, sync_file_system
+from .._files import create, held, naming, shown, sync, sync_file_system
 from .._states import Kind
 from .._wording import clock, facts, plural, speed
 from ..config import with_new_names
 from . import partition
-from .folders import shown
 from .partition import Shard
 from .pictures import PhotoError, unusable
 from .records import Records

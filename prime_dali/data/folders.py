@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from .._files import shown
 from .._wording import plural
 
 _KINDS = 5  # of files that are left out, in a message
@@ -24,13 +25,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".
 """Suffixes of images, in lower case: those of ``torchvision.datasets.ImageFolder``."""
 SPLITS = {"train": ("train", "training"), "val": ("val", "validation", "valid", "test")}
 """Names of the parts of a data set, in folders and in names of shards; the first that exists is used."""
-
-
-def shown(name: str | os.PathLike[str]) -> str:
-    """A file name as printable text; bytes that are not valid text are written as ``\\xe9``."""
-    # UTF-8 whatever the locale: the text can also be words of ours, beside a name.
-    text = os.fsdecode(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def pictures(folder: str | os.PathLike[str]) -> list[str]:
@@ -135,6 +129,21 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
         if entry.is_symlink() and not os.path.exists(entry.path) and not entry.name.lower().endswith(SUFFIXES):
             raise FileNotFoundError(f"{shown(entry.path)}: expected a folder or file, got a dangling link")
     return sorted(entry.name for entry in visible if _is_folder(entry))
+
+
+def names_in(path: Path) -> tuple[str, ...]:
+    """The names of classes in a file, one in each line; they may be any bytes, as those of folders are.
+
+    Raises:
+        ValueError: A name begins or ends with spaces.
+    """
+    lines = path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n")
+    names = ["" if line.isspace() else line for line in lines]
+    while names and not names[-1]:
+        names.pop()
+    if around := next((name for name in names if name != name.strip()), None):
+        raise ValueError(f"{shown(path)}: expected names of classes without spaces around them, got {around!r}")
+    return tuple(names)
 
 
 def check_no_parts(folder: str | os.PathLike[str], names: Iterable[str]) -> None:

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _extras
-from .._files import cache_folder, replacing
+from .._files import cache_folder, replacing, shown
 from .._states import Kind
 from . import arrow, folders, tfrecord, webdataset
-from .folders import SPLITS, shown
+from .folders import SPLITS, names_in
 from .records import Records
 from .shards import Indexed, ShardError
 
@@ -250,9 +250,10 @@ def _class_names(folder: str) -> tuple[str, ...]:
     for place in (folder, os.path.join(folder, os.pardir)):
         for name in _NAMES:
             if (file := Path(place, name)).is_file():
-                names = tuple(file.read_text("utf-8").rstrip("\n").splitlines())
-                if len(set(names)) < len(names):
-                    raise ValueError(f"{shown(file)}: expected the name of a class in each line, got some twice")
+                names = names_in(file)
+                if len(set(names)) < len(names) or "" in names:
+                    got = "an empty one" if "" in names else "some twice"
+                    raise ValueError(f"{shown(file)}: expected the name of a class in each line, got {got}")
                 return names
     return ()
 

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _files
+from .._files import shown
 from .._progress import Report
 from .._wording import plural
-from .folders import shown
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .folders import shown
+from .._files import shown
 from .pictures import PhotoError, reading
 from .shards import CHECKSUM, SPAN, masked_crc
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .folders import shown
+from .._files import shown
 from .shards import CHECKSUM, SPAN, Indexed, ShardError, class_name, masked_crc, no_label
 
 _IMAGES = ("image/encoded", "image", "image_raw", "jpg", "jpeg", "png")

@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from .folders import SUFFIXES, shown
+from .._files import shown
+from .folders import SUFFIXES
 from .shards import SPAN, Indexed, ShardError, class_name, no_label
 
 _IMAGES = frozenset(suffix[1:] for suffix in SUFFIXES)

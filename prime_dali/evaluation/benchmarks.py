@@ -81,7 +81,7 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
     Args:
         folder: Holds ``<corruption>.npy``, uint8 ``[5 n, 32, 32, 3]``, n images per severity, and ``labels.npy``,
             ``[5 n]``. Published: n = 10,000. If ``manifest.json`` lists ``severities``, the files have only these
-            blocks.
+            blocks; without, all severities are of the same images, so ``labels.npy`` repeats itself.
         num_classes: Number of classes; labels are smaller.
         c_bar: The mean includes all corruptions that are present, in alphabetical order; there should be ten.
 
@@ -94,6 +94,8 @@ def cifar_corrupted(folder: str | Path, num_classes: int, *, c_bar: bool = False
     layout = layouts.read(f"cifar-c{kind}", folder, f"CIFAR-{num_classes}-C{kind}")
     severities = next(iter(layout.severities.values()))
     labels = _cifar_labels(folder / "labels.npy", len(severities), num_classes)
+    if "severities" not in (layout.manifest or {}):
+        _check_repeated(folder, labels, len(severities))
     count = len(labels) // len(severities)
     images = {name: read_array(folder / f"{name}.npy", mapped=True) for name in layout.severities}
     for name, array in images.items():
@@ -126,6 +128,16 @@ def _cifar_labels(path: Path, blocks: int, num_classes: int) -> NDArray[np.int64
             f"got {labels.min()} to {labels.max()}"
         )
     return labels
+
+
+def _check_repeated(folder: Path, labels: NDArray[np.int64], blocks: int) -> None:
+    """ValueError unless all blocks have the same labels: else the files may have fewer severities than that."""
+    if (labels.reshape(blocks, -1) != labels[: len(labels) // blocks]).any():
+        example = '{"severities": [3]}'
+        raise ValueError(
+            f"{folder / 'labels.npy'}: expected the same labels {blocks} times, as the severities are of the same "
+            f"images, got others; if the files have other severities, {folder / 'manifest.json'} says which: {example}"
+        )
 
 
 def imagenet_pictures(

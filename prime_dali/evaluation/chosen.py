@@ -61,7 +61,7 @@ def _cifar_sets(options: argparse.Namespace, classifier: networks.Classifier) ->
 
 def _imagenet_sets(options: argparse.Namespace, classifier: networks.Classifier) -> tuple[report.Sets, str | None]:
     classes = classifier.classes or benchmarks.imagenet_classes(classifier.num_classes, options.clean)
-    decoding = image_sets.Decoding(options.loader, options.workers)
+    decoding = image_sets.Decoding(options.loader, options.workers, classifier.interpolation)
     labels = _labels(options.folders, options.label or None)
     sets: dict[str, report.Set] = {}
     for name, folder in options.folders.items():

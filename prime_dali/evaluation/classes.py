@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .._wording import plural
-from ..data.folders import check_no_parts, class_folders
+from ..data.folders import check_no_parts, class_folders, names_in
 
 
 def named(own: Sequence[str] | None, count: int, given: Path | None, clean: Path | None) -> tuple[str, ...] | None:
@@ -24,8 +24,8 @@ def named(own: Sequence[str] | None, count: int, given: Path | None, clean: Path
 
     Raises:
         FileNotFoundError: ``given`` does not exist, or has no folders.
-        ValueError: It has another number of names, or a name twice, or other ones than the checkpoint; or a folder has
-            the parts ``train`` and ``val`` instead of classes.
+        ValueError: It has another number of names, a name twice or with spaces around it, or other ones than
+            the checkpoint; or a folder has the parts ``train`` and ``val`` instead of classes.
     """
     if given is None:
         if own is None and clean is not None and clean.is_dir() and count not in (100, 1000):
@@ -37,7 +37,7 @@ def named(own: Sequence[str] | None, count: int, given: Path | None, clean: Path
         names = tuple(folders_in(given))
         check_no_parts(given, names)
     elif given.is_file():
-        names = tuple(line for line in given.read_text(encoding="utf-8").splitlines() if line.strip())
+        names = tuple(filter(None, names_in(given)))
     else:
         raise FileNotFoundError(f"classes: expected a file with a name a line, or a folder of classes, got {given}")
     if len(names) != count:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _command, _workers
+from .._files import shown
 from .._wording import plural
 from ..data import destinations, partition
 from ..data.cifar import SIDE, Cifar, read_cifar
-from ..data.folders import shown
 from ..data.partition import Shard
 from ..data.pictures import PhotoError, decoded
 from . import corruptions

@@ -19,7 +19,7 @@ from .. import _devices, _progress
 from .._files import make_output_folder
 from .._wording import clock, facts, plural
 from ..data import partition
-from ..models import networks
+from ..models import creation, networks
 from . import (
     adaptation,
     benchmarks,
@@ -57,7 +57,8 @@ def accuracy(
         batch: Images per forward pass; does not affect the result.
 
     Raises:
-        ValueError: There are no images, labels out of range, or logits that are not finite.
+        ValueError: There are no images, labels out of range, a normalization that is not on the [0, 1] scale, or a
+            network that does not return logits, finite ones.
     """
     return count(network, image_sets.Arrays(images, labels), (mean, std), torch.device(device), batch).accuracy
 
@@ -93,7 +94,8 @@ def count(
             ((samples, _),) = drawn.batches(adapt.samples, device)
             blended = adaptation.adapted(network, normalized(samples), adapt.prior)
         with blended:
-            logits = ((network(normalized(pixels)).float(), labels) for pixels, labels in images.batches(batch, device))
+            batches = images.batches(batch, device)
+            logits = ((predicting.logits(network, normalized(pixels)), labels) for pixels, labels in batches)
             return predicting.tally(logits, images, device, name)
 
 
@@ -170,6 +172,7 @@ def main(options: argparse.Namespace, check_read: Callable[[bool], None]) -> Non
     )  # fmt: skip
     check_read(chosen.for_cifar(classifier))
     classifier, source = chosen.named(classifier, options)
+    creation.check_sizes(classifier.network, classifier.name, {"size": (classifier.size,)})
     sets, dataset = chosen.open_sets(options, classifier)
     rules = chosen.scoring_rules(options, sets, dataset)
     if options.out is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
-from torchvision.transforms import v2
+from torchvision.transforms import InterpolationMode, v2
 
 from .. import _arguments
 from ..data.pictures import PhotoError, decoded, dimensions, unusable
@@ -92,7 +92,7 @@ class Decoding:
     """How image files are decoded.
 
     Raises:
-        ValueError: An unknown loader.
+        ValueError: An unknown loader or interpolation.
     """
 
     loader: str = "pillow"
@@ -102,9 +102,12 @@ class Decoding:
     different pixels."""
     workers: int = 0
     """Processes, or threads of DALI. 0: this process, or as many threads as DALI may use."""
+    interpolation: str = "bilinear"
+    """Of images that are resized: one of torchvision's modes."""
 
     def __post_init__(self) -> None:
         _arguments.one_of("loader", self.loader, LOADERS)
+        _arguments.one_of("interpolation", self.interpolation, [mode.value for mode in InterpolationMode])
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ class Pictures:
         pipeline = val_pipeline(
             Reader(self.records, shard_id=0, num_shards=1),
             batch_size=size,
-            crop=CenterCrop(self.size, resize=self.resize or self.size),
+            crop=CenterCrop(self.size, resize=self.resize or self.size, interpolation=self.decoding.interpolation),
             output=Output(mean=None, std=None, dtype=types.UINT8),
             execution=Execution(kind, device_id=device.index, num_threads=workers or None),
         )
@@ -191,7 +194,8 @@ class _Files(Dataset[tuple[torch.Tensor, torch.Tensor, str]]):
 
     def __init__(self, pictures: Pictures) -> None:
         self.pictures = pictures
-        steps = [v2.Resize(pictures.resize), v2.CenterCrop(pictures.size)] if pictures.resize else []
+        mode = InterpolationMode(pictures.decoding.interpolation)
+        steps = [v2.Resize(pictures.resize, mode), v2.CenterCrop(pictures.size)] if pictures.resize else []
         self.transform = v2.Compose([*steps, v2.PILToTensor()])
 
     def __len__(self) -> int:

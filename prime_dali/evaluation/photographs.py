@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .._files import shown
 from ..data import destinations
-from ..data.folders import class_folders, shown
+from ..data.folders import class_folders
 from ..data.formats import has_shards, open_records
 from ..data.pictures import PhotoError, naming_errors, open_picture
 from ..data.records import Records, numbered

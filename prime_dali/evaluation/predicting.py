@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from .. import _arguments
+from ..models.creation import check_logits
 from . import calibration
 from .image_sets import ImageSet
 from .scores import Count
@@ -36,14 +38,24 @@ def evaluating(network: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def normalization(statistics: Statistics, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The function from uint8 images ``[N, 3, H, W]`` to the network's input, ``(x / 255 - mean) / std`` in float32."""
-    mean, std = (torch.tensor(values, device=device).reshape(1, 3, 1, 1) for values in statistics)
+    """The function from uint8 images ``[N, 3, H, W]`` to the network's input, ``(x / 255 - mean) / std`` in float32.
+
+    Raises:
+        TypeError, ValueError: Mean and std are not three numbers each, on the [0, 1] scale.
+    """
+    channels = _arguments.channels(*statistics)
+    mean, std = (torch.tensor(values, device=device).reshape(1, 3, 1, 1) for values in channels)
 
     def normalized(pixels: torch.Tensor) -> torch.Tensor:
         floats = pixels.to(torch.float32, memory_format=torch.channels_last)
         return floats.div_(255).sub_(mean).div_(std)
 
     return normalized
+
+
+def logits(network: nn.Module, images: torch.Tensor) -> torch.Tensor:
+    """The network's answers to normalized images, float32 ``[N, classes]``; ValueError unless it returns logits."""
+    return check_logits(network(images), len(images)).float()
 
 
 def check_finite(finite: torch.Tensor, name: str) -> None:

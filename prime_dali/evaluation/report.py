@@ -16,13 +16,16 @@ import torchvision
 
 from .. import __version__, _tables
 from .._files import write_texts
+from .._states import Kind
 from ..models import networks
 from . import benchmarks, image_sets, scores, sequences
 from .report_tables import draw, markdown
-from .results import CALIBRATION_ERRORS
+from .results import CALIBRATION_ERRORS, SETS
 from .stability import mean_flip_rate, mean_top5_distance
 
 FORMAT, VERSION = "prime-dali-results", 1
+
+_REFERENCE = Kind({"sets": SETS}, "results of prime-dali evaluate", "evaluate that network again")
 
 Set = image_sets.ImageSet | benchmarks.Corrupted[Any] | sequences.Perturbed
 Sets = Mapping[str, Set]
@@ -89,7 +92,7 @@ def collect(
         ValueError: As the functions of :mod:`prime_dali.evaluation.scores`.
     """
     what = {name: getattr(classifier, name) for name in ("source", "name", "num_classes", "stem", "mean", "std", "size",
-                                                         "resize")}  # fmt: skip
+                                                         "resize", "interpolation")}  # fmt: skip
     what |= {name: classifier.details[name] for name in ("epoch", "config") if name in classifier.details}
     return {
         "format": FORMAT, "version": VERSION, "date": _tables.now(),
@@ -118,7 +121,9 @@ def _images(what: image_sets.ImageSet, count: scores.Count) -> dict[str, Any]:
     """The entry of a set of images; without calibration if that was not measured."""
     found = count.calibration
     calibration = {} if found is None else {"calibration": asdict(found)}
-    classes = {"masked_to_classes": len(np.unique(what.labels))} if what.masked else {}
+    classes: dict[str, Any] = {"masked_to_classes": len(np.unique(what.labels))} if what.masked else {}
+    if isinstance(what, image_sets.Pictures) and not what.records.classes:
+        classes["labels"] = "positions"
     counted = {"images": count.images, "correct": count.correct, "accuracy": count.accuracy}
     return {**counted, **calibration, "missing": list(what.lacking), **classes}
 
@@ -134,7 +139,7 @@ def _corruptions(
         "path": str(of.path), "source": of.source, "images": of.images, "fingerprints": of.fingerprints,
     }}  # fmt: skip
     return _calibrations(counts, **given) | {
-        "folder": str(what.folder), "regenerated": what.manifest is not None, "manifest": what.manifest,
+        "folder": str(what.folder), "regenerated": "benchmark" in (what.manifest or {}), "manifest": what.manifest,
         "counted": list(what.counted), "missing": list(rule.missing),
         "images": {c: {s: count.images for s, count in row.items()} for c, row in counts.items()},
         "fingerprints": {c: {s: count.fingerprint for s, count in row.items()} for c, row in counts.items()},
@@ -213,6 +218,7 @@ def read_reference(path: Path, name: str, dataset: str | None) -> Reference:
         of, adapted = content["dataset"], content["settings"]["bn_adapt"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected results.json of prime-dali evaluate with {name} ({error!r})") from error
+    _REFERENCE.check(str(path), content)
     if of != dataset or adapted:
         got = f"{of or 'another one'}{', batch norm adapted' if adapted else ''}"
         raise ValueError(f"{path}: expected results on {dataset or 'no data set of the paper'} as trained, got {got}")

@@ -51,6 +51,10 @@ def _conditions(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"images normalized by mean {_numbers(what['mean'])} and standard deviation {_numbers(what['std'])}"
     yield f"{settings['hardware']}, {settings['precision']}, batches of {settings['batch']}; {results['date']}"
     yield ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    photographs = any("accuracy" in content and "scores" not in content for content in results["sets"].values())
+    if photographs and what.get("resize"):
+        side, kind = what["resize"], what.get("interpolation", "bilinear")
+        yield f"photographs resized to a shorter side of {side} ({kind}), the center {what['size']} cropped"
     if adapted:
         yield (
             f"batch norm adapted to images of each set: N = {adapted['N']}, n = {adapted['n']}, "
@@ -64,16 +68,22 @@ def _facts(name: str, content: Mapping[str, Any], dataset: str | None) -> Iterat
         yield from (f"{HEADINGS[name]}: {fact}" for fact in stability_facts(content, dataset))
     elif "scores" not in content:
         yield f"{HEADINGS[name]}: {plural(content['images'], 'image')}"
+        if content.get("labels") == "positions":
+            yield f"{HEADINGS[name]}: labels are numbers, taken for positions among the network's classes"
     if content.get("masked_to_classes"):
         own = plural(content["masked_to_classes"], "class", "classes")
         yield f"{HEADINGS[name]}: only its {own} can be predicted"
     if content.get("missing"):
         yield f"{HEADINGS[name]}: PARTIAL, means over the rest; missing: {'; '.join(content['missing'])}"
     if "scores" in content:
-        made = "" if content["regenerated"] else "; as found, without a manifest.json"
+        made = "" if content["regenerated"] else "; as found, without a manifest of prime-dali corrupt"
         sizes = {images for row in content["images"].values() for images in row.values()}
         several = "" if len(sizes) == 1 else ", in parts of UNEQUAL size"
         yield f"{_heading(name, content)}: {_range(sizes)} images per corruption and severity{several}{made}"
+        complete = [c for c in content["counted"] if len(content["accuracy"].get(c, ())) == len(SEVERITIES)]
+        if name in C_SETS and len(complete) < sum(c in content["accuracy"] for c in content["counted"]):
+            over = ", ".join(complete) or "none, so there is no mCE"
+            yield f"{_heading(name, content)}: mCE over the corruptions with all five severities: {over}"
         if of := content["scores"].get("reference"):
             yield f"{_heading(name, content)}: mCE relative to {of['source']}, in {of['path']}{_unlike(of, content)}"
 

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from .._files import shown
 from .._states import read_array
 from ..data import cifar
-from ..data.folders import shown
 from ..data.pictures import PhotoError
 from . import layouts
 from .benchmarks import SIDE, Reading

@@ -33,9 +33,12 @@ _KIND = Kind(
 
 
 def fingerprint(classifier: networks.Classifier) -> str:
-    """SHA-256 of a classifier's weights and of how its images are prepared."""
+    """SHA-256 of a classifier's weights, its name, how its images are prepared, and which classes its logits are."""
     digest = hashlib.sha256()
-    facts = (classifier.mean, classifier.std, classifier.size, classifier.resize, classifier.num_classes)
+    facts = (
+        classifier.name, classifier.stem, classifier.num_classes, classifier.classes,
+        classifier.mean, classifier.std, classifier.size, classifier.resize, classifier.interpolation,
+    )  # fmt: skip
     digest.update(repr(facts).encode())
     for name, tensor in classifier.network.state_dict().items():
         array = tensor.detach().cpu().contiguous()

@@ -92,7 +92,7 @@ def measure(
     flips, distances = [], []
     with predicting.evaluating(network, device):
         for frames in sequences.batches(batch, device):
-            logits = network(normalized(frames.flatten(0, 1))).float().unflatten(0, frames.shape[:2])
+            logits = predicting.logits(network, normalized(frames.flatten(0, 1))).unflatten(0, frames.shape[:2])
             finite &= logits.isfinite().all()
             flips.append(flip_rates(logits.argmax(2), noise))
             distances.append(top5_distances(logits, noise))

@@ -25,10 +25,9 @@ import torch
 from numpy.typing import NDArray
 
 from .. import _devices, _plots, _tables
-from .._files import make_output_folder, write_texts
+from .._files import make_output_folder, shown, write_texts
 from .._progress import over
 from .._wording import facts, plural
-from ..data.folders import shown
 from ..evaluation.corruptions import SIDES
 from . import features, samples
 from .arguments import CORRUPTED, EMBEDDING, chosen_methods

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from .._files import replacing
-from .._states import Kind
+from .._states import Interval, Kind
 from ..data.cifar import read_cifar
+from ..evaluation.results import SETS
 from ..training.config import TrainConfig, differences
 from .grid_file import FOLDERS, RENAMED, Grid, Run
 
 FILE = "finished.json"
 KIND = Kind(
-    {"settings": dict, "evaluate": dict, "means": (None, [float]), "seconds": float, "steps": int, "jobs": int,
-     "results": {"settings": {"hardware": str, "precision": str}, "versions": dict, "sets": dict}},
+    {"settings": dict, "evaluate": dict, "means": (None, [float]), "seconds": Interval(0, math.inf), "steps": int,
+     "jobs": int, "results": {"settings": {"hardware": str, "precision": str}, "versions": dict, "sets": SETS}},
     "what a finished run of a grid leaves", "remove it, and the run is evaluated again",
 )  # fmt: skip
 _FREE = ("device", "workers", "batch")

@@ -103,8 +103,6 @@ def _numbers(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not done:
         return {}
     every = [scores(content["results"]) for content in done]
-    if not all(ECE in numbers for numbers in every):  # some are of a version that did not measure it
-        every = [{key: number for key, number in numbers.items() if key != ECE} for numbers in every]
     means, spread = mean_and_spread(every)
     jobs = [content.get("jobs", 1) for content in done]
     minutes = statistics.fmean(done[place]["seconds"] for place in _timed(jobs)) / 60
@@ -117,11 +115,13 @@ def _timed(jobs: Sequence[int]) -> Sequence[int]:
 
 
 def mean_and_spread(every: Sequence[Mapping[Any, float]]) -> tuple[dict[Any, float], dict[Any, float]]:
-    """Means by key, and standard deviations of the sample; none of one alone."""
-    means = {key: statistics.fmean(numbers[key] for numbers in every) for key in every[0]}
+    """Means by key, and standard deviations of the sample; none of one alone. What one of them lacks, as those of
+    earlier versions lack calibration errors, is left out."""
+    shared = [key for key in every[0] if all(key in numbers for numbers in every)]
+    means = {key: statistics.fmean(numbers[key] for numbers in every) for key in shared}
     if len(every) == 1:
         return means, {}
-    return means, {key: statistics.stdev(numbers[key] for numbers in every) for key in every[0]}
+    return means, {key: statistics.stdev(numbers[key] for numbers in every) for key in shared}
 
 
 def scores(results: Mapping[str, Any]) -> dict[str, float]:
@@ -190,7 +190,7 @@ def _evaluation(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         one = json.loads(found)
         missing = f"; PARTIAL, missing: {'; '.join(one['missing'])}" if one["missing"] else ""
         sizes = " to ".join(f"{size:,}" for size in one["images"])
-        made = "regenerated" if one["regenerated"] else "as found, without a manifest.json"
+        made = "regenerated" if one["regenerated"] else "as found, without a manifest of prime-dali corrupt"
         yield f"corruptions: {one['name']}, {made}; {sizes} images per corruption and severity{missing}"
     for versions in sorted({json.dumps(one["versions"]) for one in results}):
         yield ", ".join(f"{name} {version}" for name, version in json.loads(versions).items())

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from .. import _arguments
+from .._files import shown
 from ..data.cifar import Cifar, read_cifar
-from ..data.folders import find, shown
+from ..data.folders import find
 from ..data.pictures import open_picture, sha256
 from ..evaluation import benchmarks, corruptions, image_sets
 from ..evaluation.loading import load

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -77,21 +78,39 @@ def _with_drop_path(build: Callable[..., nn.Module], option: str, rate: float, n
         ) from error
 
 
+def check_logits(found: Any, images: int, network: str = "network") -> torch.Tensor:
+    """What a network returned for so many images; ValueError, which names the network, unless it is a tensor of logits,
+    ``[images, classes]``."""
+    if isinstance(found, torch.Tensor) and found.dim() == 2 and len(found) == images and found.is_floating_point():
+        return found
+    got = f"{found.dtype} {list(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
+    raise ValueError(
+        f"{network}: expected a classifier that returns one tensor of logits, floating [{images}, classes], got {got}; "
+        "take another one, or put it into a module that selects them"
+    )
+
+
 def check_sizes(network: nn.Module, name: str, sizes: dict[str, tuple[int, ...]]) -> None:
-    """ValueError unless a network, on the CPU, takes square images of these sides, by the setting that has them."""
+    """ValueError unless a network, on the CPU, takes square images of these sides, by the setting that has them, and
+    returns logits."""
     training = network.training
     network.eval()
     for setting, sides in sizes.items():
         for side in sides:
             try:
                 with torch.inference_mode():
-                    network(torch.zeros(1, 3, side, side))
+                    found = network(torch.zeros(1, 3, side, side))
             except (AssertionError, RuntimeError, ValueError) as error:
                 reason = str(error).strip().partition("\n")[0]
+                if channels := re.search(r"to have (\d+) channels, but got 3", reason):
+                    raise ValueError(
+                        f"network: expected one of images of 3 channels, got {name}, of {channels[1]}"
+                    ) from error
                 raise ValueError(
                     f"{setting}: expected a size that {name} takes, got {side} ({reason}); timm's vision transformers "
                     "have the options img_size=SIDE and dynamic_img_size=True (timm:NAME:OPTION=VALUE,...)"
                 ) from error
+            check_logits(found, 1, f"network {name}")
     network.train(training)
 
 

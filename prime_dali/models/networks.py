@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,18 +18,10 @@ from .. import _arguments
 from .._states import Kind
 from ..data.cifar import SIDE
 from ..data.statistics import CIFAR_STATISTICS, IMAGENET_STATISTICS
-from . import cifar
+from . import cifar, state_dicts
 from .creation import create, timm, timm_model, torchvision_names, unknown_network
 
 FORMAT, VERSION = "prime-dali", 1
-
-_WRAPPERS = ("state_dict", "model", "net")
-# Of averages: timm's scripts; torchvision's references and DeiT; others.
-_AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")
-_PREFIXES = ("module.", "model.", "_orig_mod.")
-_STATISTICS = {"mean": "mean", "mu": "mean", "std": "std", "sigma": "std"}  # by their names in files
-_SHOWN = 3  # keys of each kind that an error lists
-_AVERAGED, _RAW = " (EMA of the weights)", " (weights of the last step, not their EMA)"
 
 
 @dataclass(frozen=True)
@@ -58,6 +49,8 @@ class Classifier:
     """Source of the weights."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Other entries of our checkpoints: config, epoch and so on."""
+    interpolation: str = "bilinear"
+    """Of the resize of test images: bilinear, bicubic or another of torchvision's modes."""
 
     @property
     def statistics(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
@@ -122,9 +115,9 @@ def load(
         network, num_classes, stem: The network, as for :func:`create`. They must agree with a source that defines them.
             A plain state dict of a ResNet defines the stem.
         size: Side length of the images in pixels; must agree with the source. If neither defines it: 32 with the
-            ``cifar`` stem, else 224.
+            ``cifar`` stem, that of timm for a network of timm, else 224.
         mean, std: Normalization constants that override those of the source. If neither defines them: those of CIFAR
-            for 32 x 32 images of 10 or 100 classes, else those of ImageNet.
+            for 32 x 32 images of 10 or 100 classes, those of timm for a network of timm, else those of ImageNet.
         raw: Use the weights of the last step of a checkpoint that also has their averages.
 
     Raises:
@@ -132,7 +125,7 @@ def load(
         OSError: Published weights cannot be downloaded.
         ValueError: The file is not a checkpoint, or belongs to another network, width or number of classes; the message
             has the first keys that are missing, unexpected or of another shape. Or an argument disagrees with the
-            source, or ``raw`` is given for one without averages.
+            source, or ``raw`` is given for one without averages. Or the normalization is not on the [0, 1] scale.
     """
     text = str(source)
     library, _, rest = text.partition(":")
@@ -148,10 +141,12 @@ def load(
         if content.get("format") == FORMAT:
             classifier = _from_checkpoint(text, content, raw)
         else:
-            state, label = _weights(content, raw)
-            classifier = _from_state_dict(text, state, network, num_classes, stem, size)
+            state, label = state_dicts.weights(content, raw)
+            overridden = mean is not None and std is not None
+            constants = None if overridden else state_dicts.normalized_by(content)
+            classifier = _from_state_dict(text, state, network, num_classes, stem, size, constants)
             classifier = replace(classifier, source=text + label)
-    if raw and not classifier.source.endswith(_RAW):
+    if raw and not classifier.source.endswith(state_dicts.RAW):
         raise ValueError(no_averages)
     for argument, given, own in (
         ("network", network, classifier.name), ("num_classes", num_classes, classifier.num_classes),
@@ -162,6 +157,10 @@ def load(
     if mean is not None or std is not None:
         _arguments.channels(mean, std)
         classifier = replace(classifier, mean=_triple(mean), std=_triple(std))
+    try:
+        _arguments.channels(classifier.mean, classifier.std)
+    except ValueError as error:  # of what the source has
+        raise ValueError(f"{text}: {error}; give mean and std to replace those of this file") from error
     classifier.network.eval()
     return classifier
 
@@ -186,7 +185,8 @@ def _from_torchvision(rest: str, num_classes: int | None) -> Classifier:
     seen = weights.transforms()
     return Classifier(
         network, name, classes, mean=_triple(seen.mean), std=_triple(seen.std),
-        size=seen.crop_size[0], resize=seen.resize_size[0], source=f"torchvision:{name}:{weights.name}",
+        size=seen.crop_size[0], resize=seen.resize_size[0], interpolation=seen.interpolation.value,
+        source=f"torchvision:{name}:{weights.name}",
     )  # fmt: skip
 
 
@@ -199,12 +199,18 @@ def _from_timm(source: str) -> Classifier:
             f"{source}: expected its published weights in the cache or from the network, got neither ({reason}); "
             "connect to the network once, or copy the cache of another machine (HF_HOME)"
         ) from error
+    classifier = Classifier(network, source, network.num_classes, source=source)
+    return replace(classifier, **_timm_validation(network, None))
+
+
+def _timm_validation(network: nn.Module, size: int | None) -> dict[str, Any]:
+    """How timm validates a network of its own, by the names of :class:`Classifier`, with images of this size or its."""
     seen = timm("data").resolve_model_data_config(network)
-    size = seen["input_size"][1]
-    return Classifier(
-        network, source, network.num_classes, mean=_triple(seen["mean"]), std=_triple(seen["std"]), size=size,
-        resize=_resize(size, seen["crop_pct"]), source=source,
-    )  # fmt: skip
+    size = seen["input_size"][1] if size is None else size
+    return {
+        "mean": _triple(seen["mean"]), "std": _triple(seen["std"]), "size": size,
+        "resize": _resize(size, seen["crop_pct"]), "interpolation": seen["interpolation"],
+    }  # fmt: skip
 
 
 def _resize(size: int, crop: float = 224 / 256) -> int | None:
@@ -220,7 +226,7 @@ def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Clas
     what, classes = content["network"], content["classes"]
     state, label = content["model"], ""
     if "ema" in content:
-        state, label = (state, _RAW) if raw else (content["ema"], _AVERAGED)
+        state, label = (state, state_dicts.RAW) if raw else (content["ema"], state_dicts.AVERAGED)
         if not isinstance(state, dict):
             raise _CHECKPOINT.error(source, f"ema: expected a mapping, got {type(state).__name__}")
     try:
@@ -234,20 +240,12 @@ def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Clas
     )  # fmt: skip
     if classifier.classes is not None and len(classifier.classes) != classifier.num_classes:
         raise ValueError(f"{source}: expected {classifier.num_classes} names of classes, got {len(classifier.classes)}")
-    _fill(network, state, source)
+    if len(set(classes or ())) != len(classes or ()):
+        raise _CHECKPOINT.error(source, "classes: expected each name once")
+    state_dicts.fill(network, state, source)
     known = {"format", "version", "network", "model", "ema", "classes", "mean", "std", "size", "resize"}
     details = {key: value for key, value in content.items() if key not in known}
     return replace(classifier, details=details)
-
-
-def _weights(content: Mapping[str, Any], raw: bool) -> tuple[Mapping[str, Any], str]:
-    """The state dict in a file, its averages unless ``raw``, and which of the two they are if it has both."""
-    kinds = (_WRAPPERS if raw else _AVERAGES), (_AVERAGES if raw else _WRAPPERS)
-    found = [next((content[key] for key in keys if isinstance(content.get(key), Mapping)), None) for keys in kinds]
-    first, other = found
-    if first is None:
-        return content if other is None else other, ""
-    return first, "" if other is None else _RAW if raw else _AVERAGED
 
 
 def _from_state_dict(
@@ -257,7 +255,13 @@ def _from_state_dict(
     num_classes: int | None,
     stem: str | None,
     size: int | None,
+    statistics: Mapping[str, tuple[float, float, float]] | None,
 ) -> Classifier:
+    """The network of a plain state dict.
+
+    Args:
+        statistics: Mean and std as far as the file has them elsewhere; None: the caller overrides all that it has.
+    """
     for argument, given in (("network", name), ("num_classes", num_classes)):
         if given is None:
             raise ValueError(f"{argument}: expected with {source}, a state dict that does not say it, got None")
@@ -274,21 +278,30 @@ def _from_state_dict(
         )
     stem = "cifar" if stem is None and name in cifar.NETWORKS else stem
     network = create(name, num_classes, stem or "imagenet")
-    state, statistics = _renamed(state, network)
+    state, beside = state_dicts.renamed(state, network)
+    statistics = {} if statistics is None else {**statistics, **beside}
     if stem is None:
         first = state.get("conv1.weight") if isinstance(network, torchvision.models.ResNet) else None
         stem = "imagenet"
         if first is not None and first.shape[2:] == (3, 3):
             stem = "cifar"
             network = create(name, num_classes, stem)
-    _fill(network, state, source)
-    if size is None:
-        size = SIDE if stem == "cifar" else 224
-    mean, std = CIFAR_STATISTICS.get(num_classes, IMAGENET_STATISTICS) if size == SIDE else IMAGENET_STATISTICS
-    return Classifier(
-        network, name, num_classes, stem, mean=statistics.get("mean", mean), std=statistics.get("std", std),
-        size=_arguments.side("size", size), resize=_resize(size), source=source,
-    )  # fmt: skip
+    state_dicts.fill(network, state, source)
+    if size is not None:
+        _arguments.side("size", size)
+    if hasattr(network, "pretrained_cfg"):  # of timm
+        seen = _timm_validation(network, size)
+    else:
+        size = size or (SIDE if stem == "cifar" else 224)
+        seen = {"size": size, "resize": _resize(size)}
+    if seen["size"] == SIDE:
+        seen |= dict(zip(("mean", "std"), CIFAR_STATISTICS.get(num_classes, IMAGENET_STATISTICS), strict=True))
+    if len(statistics) == 1:
+        raise ValueError(
+            f"{source}: expected both mean and std of the normalization beside the weights, or neither, got "
+            f"{next(iter(statistics))} alone; give mean and std"
+        )
+    return Classifier(network, name, num_classes, stem, source=source, **{**seen, **statistics})
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -300,64 +313,6 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise FileNotFoundError(f"{path}: expected a checkpoint file, torchvision:NAME:WEIGHTS or timm:NAME; {got}")
     found: Mapping[str, Any] = _FILE.read_torch(path)
     return found
-
-
-def _renamed(
-    state: Mapping[str, torch.Tensor], network: nn.Module
-) -> tuple[dict[str, torch.Tensor], dict[str, tuple[float, float, float]]]:
-    """``state`` with the names of ``network``; and the mean and std that it holds beside the weights."""
-    own = network.state_dict().keys()
-    out: dict[str, torch.Tensor] = {}
-    statistics = {}
-    for given, value in state.items():
-        key = given
-        while key not in own and key.startswith(_PREFIXES):
-            key = key.partition(".")[2]
-        if isinstance(network, torchvision.models.ResNet):
-            # The names of the widely used CIFAR ResNets, which PRIME's authors use too.
-            key = re.sub(r"^linear\.", "fc.", re.sub(r"\.shortcut\.", ".downsample.", key))
-        what = _STATISTICS.get(key.rpartition(".")[2])
-        if key not in own and what is not None and value.numel() == 3:
-            statistics[what] = _triple(value.flatten().tolist())
-        elif key in out:
-            raise ValueError(f"{given}: expected each weight once, got another for {key}")
-        else:
-            out[key] = value
-    return out, statistics
-
-
-def _fill(network: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> None:
-    own = network.state_dict()
-    for key, value in state.items():
-        if not isinstance(value, torch.Tensor):
-            raise ValueError(f"{source}: {key}: expected a tensor of weights, got {type(value).__name__}")
-    counters = "num_batches_tracked"  # torch fills it in if an old file lacks it
-    missing = [key for key in own if key not in state and not key.endswith(counters)]
-    unexpected = [key for key in state if key not in own]
-    shapes = [
-        f"{key}: expected {list(own[key].shape)}, got {list(state[key].shape)}"
-        for key in own
-        if key in state and state[key].shape != own[key].shape
-    ]
-    if missing or unexpected or shapes:
-        kinds = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
-        parts = [
-            f"{len(keys)} {kind} ({'; '.join(keys[:_SHOWN])}{'; ...' if len(keys) > _SHOWN else ''})"
-            for kind, keys in kinds
-            if keys
-        ]
-        hint = _inside(state, [key for key in own if not key.endswith(counters)])
-        raise ValueError(f"{source}: expected the weights of this network, got keys {', '.join(parts)}{hint}")
-    network.load_state_dict(dict(state))
-
-
-def _inside(state: Mapping[str, torch.Tensor], wanted: Sequence[str]) -> str:
-    """What to do if all the keys that are wanted are there with a prefix, as in a checkpoint of Lightning."""
-    for key in state:
-        before = key.removesuffix(wanted[0])
-        if before and before != key and all(before + name in state for name in wanted):
-            return f"; all of them are there with {before!r} before their names: save those alone, without it"
-    return ""
 
 
 def _triple(values: Any) -> tuple[float, float, float]:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from .. import _arguments, _batches, _command, _devices, _options
 from .._command import Parser
-from .._files import replacing
+from .._files import replacing, shown
 from .._wording import plural
 from ..config import PrimeConfig, require_image_draws
 from ..data import destinations, partition
 from ..data.cifar import read_cifar
-from ..data.folders import shown
 from . import copies as _copies
 from . import joined as _joined
 from . import provenance as _provenance

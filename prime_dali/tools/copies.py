@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _batches, _devices, _workers
+from .._files import shown
 from .._states import TEXT
 from .._wording import plural
 from ..config import PrimeConfig
 from ..data import destinations, partition
 from ..data.cifar import BINARY_FILES, BINARY_NAMES, Cifar, read_cifar
 from ..data.folders import SUFFIXES as PICTURES
-from ..data.folders import class_folders, shown, walk
+from ..data.folders import class_folders, walk
 from ..data.partition import Shard
 from ..data.pictures import PhotoError, read_photo, sha256
 from . import provenance

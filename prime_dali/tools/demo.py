@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _devices, _extras, _findings
-from .._files import make_output_folder
+from .._files import make_output_folder, shown
 from .._progress import Report
 from .._wording import facts, plural
 from ..config import PrimeConfig
-from ..data.folders import shown
 from ..data.pictures import PhotoError, read_photos, unusable
 from ..data.records import Records
 from . import doctor

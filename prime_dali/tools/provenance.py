@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .._files import naming
+from .._files import naming, shown
 from .._states import TEXT, Kind
 from ..data import destinations
-from ..data.folders import shown
 from ..data.partition import Shard, own_folder
 from ..data.pictures import sha256
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from ..data.sampling import step_seed
+from ..models.creation import check_logits
 from . import optimization, replay
 from .averaging import Average
 from .config import TrainConfig
@@ -92,7 +93,7 @@ class TrainingStep:
         parts, losses = self._config.accumulate, []
         for pixels, classes in _parts(images, labels, self._config.views, parts):
             with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16):
-                logits = self._model(pixels)
+                logits = check_logits(self._model(pixels), len(pixels), f"network {self._config.network} in training")
             loss = self._loss(logits, classes)
             (loss / parts if parts > 1 else loss).backward()
             losses.append(loss.detach())

@@ -12,8 +12,10 @@ import torch
 
 from .. import _devices
 from .._command import keeping_all
+from .._files import shown
 from .._progress import Report, since_start
 from .._wording import clock, facts, plural
+from ..data.records import numbered
 from ..models import creation, networks
 from . import checkpoint, numerics, optimization
 from .config import TrainConfig, differences
@@ -77,7 +79,9 @@ class Trainer:
         if state is None:
             self.data.start()
         self._ended("data")
-        self.classifier = _classifier(config, self.data.classes, config.weights if state is None else "")
+        self.classifier, unlike = _classifier(config, self.data.classes, config.weights if state is None else "")
+        for line in unlike:
+            self.outputs.tell(line)
         creation.check_sizes(self.classifier.network, config.network, {"sizes": config.sizes, "size": (config.size,)})
         self.network = self.classifier.network.to(ranks.device).to(memory_format=torch.channels_last)
         numerics.choose_attention(self.network, ranks.device, config.deterministic)
@@ -314,19 +318,32 @@ class Trainer:
         self.outputs.tell(f"resuming {self.folder} after step {self.step} of {self.total}")
 
 
-def _classifier(config: TrainConfig, classes: tuple[str, ...], weights: str) -> networks.Classifier:
-    """The classifier that a run begins with, from these weights or from random ones."""
-    found = None
+def _classifier(config: TrainConfig, classes: tuple[str, ...], weights: str) -> tuple[networks.Classifier, list[str]]:
+    """The classifier that a run begins with, from these weights or from random ones; and lines for the user about what
+    the weights are for, if it is not what the run has."""
+    found, unlike = None, list[str]()
     if weights:
         try:
             found = networks.load(weights, network=config.network, num_classes=len(classes), stem=config.stem)
         except (OSError, ValueError) as error:
             kind = OSError if isinstance(error, OSError) else ValueError
             raise kind(f"weights: {error}; --weights= starts from random ones") from error
+        unlike = list(_unlike(found, config, classes))
     if found is None or config.drop_path:
         network = networks.create(config.network, len(classes), config.stem, config.drop_path)
         if found is not None:
             network.load_state_dict(found.network.state_dict())
         found = networks.Classifier(network, config.network, len(classes), config.stem)
     mean, std = config.statistics
-    return replace(found, classes=classes, mean=mean, std=std, size=config.size, resize=config.resize or None)
+    found = replace(found, classes=classes, mean=mean, std=std, interpolation="bilinear")
+    return replace(found, size=config.size, resize=config.resize or None), unlike
+
+
+def _unlike(weights: networks.Classifier, config: TrainConfig, classes: tuple[str, ...]) -> Iterator[str]:
+    """What these weights are for, as far as their file and network say it, that the run has otherwise."""
+    if weights.classes not in (None, classes) and numbered(len(classes)) not in (weights.classes, classes):
+        theirs, own = next((a, b) for a, b in zip(weights.classes or (), classes, strict=True) if a != b)
+        yield f"weights: their last layer is for other classes, {shown(theirs)} where this run has {shown(own)}"
+    for what, before, now in zip(("mean", "std"), weights.statistics, config.statistics, strict=True):
+        if max(abs(a - b) for a, b in zip(before, now, strict=True)) > 1e-3:
+            yield f"weights: for images normalized by the {what} {before}, where this run has {now}"

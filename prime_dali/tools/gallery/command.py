@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ... import _arguments, _options
 from ..._command import Parser, whole
-from ..._files import make_output_folder
+from ..._files import make_output_folder, shown
 from ..._progress import over
 from ..._wording import facts, plural
-from ...data.folders import find, shown
+from ...data.folders import find
 from ...data.pictures import read_photos
 from .. import demo
 from . import captions, figures, page, sheet

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
-from ..._files import replacing
-from ...data.folders import shown
+from ..._files import replacing, shown
 from ...data.pictures import opened, reading
 from .captions import Meaning
 from .cells import Cell
