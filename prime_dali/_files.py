@@ -11,7 +11,10 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
+"""Options of text files, whatever the locale: names of files may be any bytes."""
 _TEMPORARY = ".unfinished-"  # prefix of the names of files that are being written
 
 
@@ -142,7 +145,7 @@ def create(path: Path, text: str) -> None:
     handle, temporary = _temporary(path)
     try:
         with naming(path, temporary):
-            temporary.write_text(text)
+            temporary.write_text(text, **TEXT)
             temporary.chmod(0o666 & ~_umask())
             sync(temporary)
             try:
@@ -166,14 +169,16 @@ def shown(name: str | os.PathLike[str]) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write these texts to files of these names in a folder, each as :func:`replacing` does; returns their paths.
+def write_text(path: Path, text: str) -> None:
+    """Write a text file as :func:`replacing` does, in UTF-8."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, **TEXT)
 
-    They are UTF-8; names of files in them, which may be any bytes, stay as they are.
-    """
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write these texts to files of these names in a folder; returns their paths."""
     for name, text in texts.items():
-        with replacing(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
+        write_text(folder / name, text)
     return [folder / name for name in texts]
 
 

@@ -20,10 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ._files import out_of_reach
+from ._files import TEXT, out_of_reach
 
-TEXT: Any = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
-"""Options of ``open`` for files of JSON lines: file names may be any bytes."""
 _KINDS: dict[Any, str] = {
     None: "null", dict: "a mapping", list: "a list", str: "a string", bool: "true or false", int: "an int",
     float: "a number", bytes: "bytes",

@@ -37,28 +37,34 @@ def find() -> Toolkit | None:
         return None
     no_cuda = "the build is without CUDA"
     home = os.environ.get("CUDA_HOME")
+    wanted = wish == "1" or bool(home)
     nvcc = shutil.which(str(Path(home) / "bin" / "nvcc") if home else "nvcc")
     if nvcc is None:
         where = f"in CUDA_HOME={home}" if home else "on PATH"
-        do_without(f"no CUDA compiler (nvcc) {where}", no_cuda, wanted=wish == "1" or bool(home))
+        do_without(f"no CUDA compiler (nvcc) {where}", no_cuda, wanted)
         return None
-    top = Path(home) if home else _folder_of(nvcc)
+    nvcc = os.path.abspath(nvcc)  # the compilers run in the folder of the build
+    top = Path(home).absolute() if home else _folder_of(nvcc)
     library = None if top is None else _static_runtime(top)
     if library is None:
         message = f"{nvcc} belongs to no complete CUDA toolkit (libcudart_static.a not found; set CUDA_HOME)"
-        do_without(message, no_cuda, wanted=wish == "1")
+        do_without(message, no_cuda, wanted)
         return None
-    said = [subprocess.check_output([nvcc, option], text=True) for option in ("--version", "--list-gpu-arch")]
-    version, known = re.search(r"release ([\d.]+)", said[0]), re.findall(r"compute_(\d+)", said[1])
-    wanted = os.environ.get("PRIME_DALI_CUDA_ARCHS")
-    architectures = chosen_architectures(wanted, known) if wanted else tuple(a for a in ARCHITECTURES if a in known)
+    version = re.search(r"release ([\d.]+)", _said(nvcc, "--version"))
+    known = re.findall(r"compute_(\d+)", _said(nvcc, "--list-gpu-arch"))
+    if not known:
+        do_without(f"{nvcc} does not run, or is too old to list what it compiles for", no_cuda, wanted)
+        return None
+    named = os.environ.get("PRIME_DALI_CUDA_ARCHS")
+    architectures = chosen_architectures(named, known) if named else tuple(a for a in ARCHITECTURES if a in known)
     return Toolkit(nvcc, library, version[1] if version else "unknown", architectures)
 
 
 def do_without(why: str, consequence: str, wanted: bool) -> None:
     """Ends the build if what is missing is wanted, and else says what follows."""
     if wanted:
-        raise SystemExit(f"PRIME_DALI_CUDA={os.environ.get('PRIME_DALI_CUDA', 'auto')}: {why}")
+        wish = os.environ.get("PRIME_DALI_CUDA", "auto")
+        raise SystemExit(f"PRIME_DALI_CUDA={wish}: {why}; with PRIME_DALI_CUDA=0 the build is without CUDA")
     print(f"prime-dali: {why}, so {consequence}", file=sys.stderr)
 
 
@@ -94,9 +100,14 @@ def runtime(major: int) -> tuple[Path, Path] | None:
 
 def _folder_of(nvcc: str) -> Path | None:
     """The toolkit of a compiler, which may be a wrapper: it is asked."""
-    dry = subprocess.run([nvcc, "--dryrun", "-c", "x.cu"], capture_output=True, text=True).stderr
-    match = re.search(r"^#\$ TOP=(\S+)", dry, re.M)
+    match = re.search(r"^#\$ TOP=(.+?)\s*$", _said(nvcc, "--dryrun", "-c", "x.cu"), re.M)
     return Path(match[1]) if match else None
+
+
+def _said(*command: str) -> str:
+    """What a command prints, also one that fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    return done.stdout
 
 
 def _static_runtime(toolkit: Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import platform
@@ -30,7 +31,9 @@ def setup(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(("environment", "message"), [
     ({"PRIME_DALI_CUDA": "yes"}, "PRIME_DALI_CUDA: expected auto, 0 or 1, got 'yes'"),
     ({"PRIME_DALI_CUDA": "1", "CUDA_HOME": "/no/such/toolkit"}, "PRIME_DALI_CUDA=1: no CUDA compiler (nvcc) in CUDA_HOME=/no/such/toolkit"),
-    ({"PRIME_DALI_CUDA": "auto", "CUDA_HOME": "/no/such/toolkit"}, "no CUDA compiler (nvcc) in CUDA_HOME=/no/such/toolkit"),
+    ({"PRIME_DALI_CUDA": "auto", "CUDA_HOME": "/no/such/toolkit"}, "PRIME_DALI_CUDA=auto: no CUDA compiler (nvcc) in CUDA_HOME=/no/such/toolkit; with PRIME_DALI_CUDA=0 the build is without CUDA"),
+    ({"PRIME_DALI_CUDA": "0", "MAX_JOBS": "all"}, "MAX_JOBS: expected a whole number from 1, got 'all'"),
+    ({"PRIME_DALI_CUDA": "0", "MAX_JOBS": "0"}, "MAX_JOBS: expected a whole number from 1, got '0'"),
 ])  # fmt: skip
 def test_wishes_that_cannot_be_met(environment: dict[str, str], message: str) -> None:
     done = setup("--version", **environment)
@@ -45,6 +48,81 @@ def test_no_compiler_on_path(tmp_path: Path) -> None:
         in setup("--version", PRIME_DALI_CUDA="1", **environment).stderr
     )
     assert setup("--version", PRIME_DALI_CUDA="auto", **environment).returncode == 0
+
+
+def test_a_cuda_compiler_that_does_not_run(tmp_path: Path) -> None:
+    """Where the environment asks for its toolkit, no build without CUDA takes its place."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib64/libcudart_static.a").touch()
+    nvcc = tmp_path / "bin/nvcc"
+    nvcc.write_text("#!/bin/sh\nexit 3\n")
+    nvcc.chmod(0o755)
+    done = setup("--version", PRIME_DALI_CUDA="auto", CUDA_HOME=str(tmp_path))
+    assert done.returncode != 0
+    assert f"{nvcc} does not run, or is too old" in done.stderr
+
+
+@pytest.fixture
+def oddly_named(tmp_path: Path) -> Path:
+    """A checkout, as far as builds read it before they compile, whose path shells and ninja would take apart."""
+    root = tmp_path / "it's a $path: größe"
+    for name in (
+        "setup.py",
+        "prime_dali/__init__.py",
+        "prime_dali/_toolkit.py",
+        "csrc/cpu/supported.cpp",
+        "csrc/cpu/cpu.h",
+        "csrc/exported.map",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    for folder in ("core", "bindings"):
+        shutil.copytree(ROOT / "csrc" / folder, root / "csrc" / folder)
+    return root
+
+
+def test_paths_that_shells_and_ninja_would_take_apart(oddly_named: Path) -> None:
+    pytest.importorskip("ninja", reason="building needs ninja")
+    from ninja import BIN_DIR, ninja_syntax
+
+    script = building.setup_script(oddly_named)
+    target = oddly_named / "lib/x.so"
+    with (oddly_named / "build.ninja").open("w", encoding="utf-8") as file:
+        writer = ninja_syntax.Writer(file, width=10**6)
+        script.write_rules(writer)
+        script.compiled(writer, "cpu/supported.cpp", f"-isystem {script.quoted(oddly_named)}")
+        exported = script.quoted(f"--version-script={oddly_named}/csrc/exported.map")
+        writer.build(script.escaped(target), "link", "cpu/supported.o", variables={"flags": f"-Xlinker {exported}"})
+    done = subprocess.run([Path(BIN_DIR) / "ninja", "-C", oddly_named], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert target.exists()
+
+
+def test_builds_of_a_checkout_take_turns(oddly_named: Path) -> None:
+    """Two at once, as of two Pythons, put files into each other's wheels."""
+    script = building.setup_script(oddly_named)
+    script.wait_for_other_builds()
+    script.wait_for_other_builds()  # build_py, then build_ext
+    other = os.open(oddly_named, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(script.HELD["lock"])  # as when the process ends
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+
+
+def test_what_an_earlier_build_left_is_not_installed(tmp_path: Path) -> None:
+    """Modules that are gone, and libraries for CUDA in a build without it."""
+    for name in ("prime_dali/gone.py", "prime_dali/_torch_cuda.abi3.so"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    done = setup("--quiet", "build_py", "--build-lib", str(tmp_path), PRIME_DALI_CUDA="0")
+    assert done.returncode == 0, done.stderr
+    made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert "prime_dali/arrays.py" in made
+    assert {name for name in made if not name.startswith("prime_dali/csrc/") and not (ROOT / name).exists()} == set()
+    assert "prime_dali/_torch_cuda.abi3.so" not in made
 
 
 def test_files_beside_the_modules_are_installed() -> None:

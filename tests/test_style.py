@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -56,3 +59,36 @@ def test_no_function_takes_many_parameters_without_a_reason() -> None:
     many = {name for name, count in found.items() if count > PARAMETERS}
     assert many - MORE.keys() == set(), "group them, or say in MORE why not"
     assert MORE.keys() - many == set(), "these take few by now: take them out of MORE"
+
+
+def opens_text(call: ast.Call) -> bool:
+    """Whether a call reads or writes a text file, as far as its words tell."""
+    method = isinstance(call.func, ast.Attribute)
+    name = call.func.attr if method else getattr(call.func, "id", "")
+    if method and name in ("read_text", "write_text"):
+        return True
+    place = 0 if method else 1  # path.open(mode), open(path, mode)
+    if any(keyword.arg == "fileobj" for keyword in call.keywords):  # tarfile's
+        return False
+    mode = call.args[place] if len(call.args) > place else ast.Constant("r")
+    return name == "open" and isinstance(mode, ast.Constant) and isinstance(mode.value, str) and "b" not in mode.value
+
+
+def test_text_files_do_not_depend_on_the_locale() -> None:
+    """Tables have a ± in any locale, and are read again on another machine."""
+    found = []
+    for path in [ROOT / "setup.py", *(ROOT / "prime_dali").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and opens_text(node):
+                named = {keyword.arg for keyword in node.keywords} & {"encoding", None}  # None: **TEXT
+                given = [argument for argument in node.args if getattr(argument, "value", None) == "utf-8"]
+                if not named and not given:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
+
+
+def test_tables_are_written_in_any_locale(tmp_path: Path) -> None:
+    code = "import pathlib, sys; from prime_dali import _files\n_files.write_texts(pathlib.Path(sys.argv[1]), {'t.md': '94 \\xb1 1'})"
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", code, tmp_path], env={**os.environ, **locale}, check=True)
+    assert (tmp_path / "t.md").read_text("utf-8") == "94 ± 1"

@@ -22,7 +22,7 @@ import nvidia.dali
 from nvidia.dali import plugin_manager, sysconfig
 
 from .. import _arrays, _native, _progress, _toolkit
-from .._files import cache_folder, commit, filling_cache, make_folder, replacing, sha256
+from .._files import cache_folder, commit, filling_cache, make_folder, sha256, write_text
 from .._findings import DALI_OPERATOR, Finding
 from .._states import Kind
 from ..config import PrimeConfig, as_config
@@ -204,7 +204,8 @@ def load_plugin(path: str | os.PathLike[str] | None = None) -> None:
     interface.restype = ctypes.c_uint64
     if interface() != _arrays.interface:
         raise ImportError(another)
-    plugin_manager.load_library(str(given))
+    # Bytes: a str is encoded as UTF-8, which a name need not be in another locale.
+    plugin_manager.load_library(os.fsencode(given))  # type: ignore[arg-type]
     _loaded = given
 
 
@@ -267,7 +268,7 @@ def _compile(target: Path, run_path: str | None = None) -> None:
             *link_flags, f"-L{library}", "-lcudart_static", "-ldl", "-lrt",
         ]  # fmt: skip
         with _progress.phase(f"compiling the DALI operator for DALI {nvidia.dali.__version__}, about ten seconds"):
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             raise RuntimeError(
@@ -278,5 +279,4 @@ def _compile(target: Path, run_path: str | None = None) -> None:
         content = json.dumps({"bytes": made.stat().st_size, "sha256": sha256(made)})
         _record(target).unlink(missing_ok=True)
         commit(made, target)
-    with replacing(_record(target)) as temporary:
-        temporary.write_text(content + "\n")
+    write_text(_record(target), content + "\n")

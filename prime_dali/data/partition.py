@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from .. import _arguments
-from .._files import locked, make_folder, replacing
+from .._files import locked, make_folder, write_text
 from .._states import Kind
 from .._wording import plural
 
@@ -64,8 +64,7 @@ class Shard:
 
     def finish(self, destination: Path, skipped: Sequence[str]) -> None:
         """Record that the shard is done, and the names of the images that it left out."""
-        with replacing(self.folder(destination) / FINISHED) as temporary:
-            temporary.write_text(json.dumps({"skipped": list(skipped)}) + "\n")
+        write_text(self.folder(destination) / FINISHED, json.dumps({"skipped": list(skipped)}) + "\n")
 
     def skipped(self, destination: Path) -> list[str]:
         """The names of :meth:`finish`; none if the shard is not done.

@@ -207,7 +207,7 @@ def read_reference(path: Path, name: str, dataset: str | None) -> Reference:
             adapted batch norm.
     """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_bytes())
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
         entry = content["sets"][name]

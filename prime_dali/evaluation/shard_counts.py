@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .._files import replacing
+from .._files import write_text
 from .._states import Kind
 from ..data import partition
 from ..data.partition import Shard
@@ -97,9 +97,8 @@ class ShardCounts:
         self.counts[task] = count
         listed = [{"set": name, "corruption": corruption, "severity": severity, "count": scores.as_plain(one)}
                   for (name, corruption, severity), one in self.counts.items()]  # fmt: skip
-        with replacing(self._path) as temporary:
-            content = {"shard": str(self.shard), "about": self.about, "counts": listed}
-            temporary.write_text(json.dumps(content, indent=1) + "\n")
+        content = {"shard": str(self.shard), "about": self.about, "counts": listed}
+        write_text(self._path, json.dumps(content, indent=1) + "\n")
 
 
 @contextlib.contextmanager

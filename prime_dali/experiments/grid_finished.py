@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._files import replacing
+from .._files import replacing, write_text
 from .._states import Interval, Kind
 from ..data.cifar import read_cifar
 from ..evaluation.results import SETS
@@ -44,10 +44,9 @@ def write(grid: Grid, run: Run, jobs: int) -> None:
         "settings": grid.lasting(run), "evaluate": evaluated(grid.evaluate), "means": means(grid.config(run)),
         "seconds": trained["run"]["seconds"], "steps": trained["run"]["step"], "jobs": jobs,
         "first_step_counts": False,  # tables say so of files without this key
-        "results": _portable(json.loads((folder / "evaluation" / "results.json").read_text())),
+        "results": _portable(json.loads((folder / "evaluation" / "results.json").read_bytes())),
     }  # fmt: skip
-    with replacing(folder / FILE) as aside:
-        aside.write_text(json.dumps(content) + "\n")
+    write_text(folder / FILE, json.dumps(content) + "\n")
 
 
 def _portable(results: dict[str, Any]) -> dict[str, Any]:

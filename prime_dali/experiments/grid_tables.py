@@ -287,4 +287,4 @@ def _csv_rows(table: Sequence[Row]) -> Iterator[Sequence[object]]:
 
 def read(path: Path) -> list[Row]:
     """The rows of a ``NAME.json`` that :func:`write` has written, without the content of the runs' files."""
-    return [Row(**row) for row in json.loads(path.read_text())["rows"]]
+    return [Row(**row) for row in json.loads(path.read_bytes())["rows"]]

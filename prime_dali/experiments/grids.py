@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from .. import _arguments, _command, _devices, _yaml
+from .._files import TEXT
 from ..training.config import differences
 from . import grid_file, grid_finished, grid_tables
 from .children import Children, say
@@ -233,7 +234,7 @@ def _execute(grid: Grid, one: Run, call: Callable[..., None], jobs: int) -> None
     """Train and evaluate a run by ``call``, while up to ``jobs`` share its device."""
     with tempfile.TemporaryDirectory() as temporary:
         settings = Path(temporary) / "settings.yaml"
-        settings.write_text(_yaml.dump(grid.config(one).plain()))
+        settings.write_text(_yaml.dump(grid.config(one).plain()), **TEXT)
         call("train", "--config", str(settings))
     call("evaluate", *grid.evaluation(one))
     grid_finished.write(grid, one, jobs)

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, _arguments, _batches, _devices, _workers
-from .._files import shown
-from .._states import TEXT
+from .._files import TEXT, shown
 from .._wording import plural
 from ..config import PrimeConfig
 from ..data import destinations, partition

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._states import TEXT
+from .._files import TEXT
 from .._wording import plural
 from ..data import destinations, partition
 from ..data.partition import Shard

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .._files import naming, shown
-from .._states import TEXT, Kind
+from .._files import TEXT, naming, shown
+from .._states import Kind
 from ..data import destinations
 from ..data.partition import Shard, own_folder
 from ..data.pictures import sha256

@@ -14,7 +14,7 @@ import torch
 
 from .. import check_pixels
 from .._command import describe
-from .._files import naming, replacing, sync
+from .._files import TEXT, naming, replacing, sync, write_text
 from .._states import Kind
 from ..models.networks import FORMAT
 
@@ -133,12 +133,11 @@ class Log:
         """
         self.path = folder / LOG
         kept = [line for line in read_log(folder) if line["step"] <= step] if step and self.path.exists() else []
-        with replacing(self.path) as temporary:
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def write(self, **line: Any) -> None:
         """Append a line."""
-        with naming(self.path), self.path.open("a") as file:
+        with naming(self.path), self.path.open("a", **TEXT) as file:
             file.write(json.dumps(line) + "\n")
 
     def sync(self) -> None:

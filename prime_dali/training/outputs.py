@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _yaml
-from .._files import held, replacing
+from .._files import held, write_text
 from .._progress import Report
 from . import checkpoint
 from .config import TrainConfig
@@ -56,8 +56,7 @@ class Outputs:
                 left.unlink()
             if checkpoint.written(self.folder) != self._written:
                 raise RuntimeError(f"{self.folder}: another run has written there meanwhile; run the command again")
-            with replacing(self.folder / checkpoint.CONFIG) as temporary:
-                temporary.write_text(_yaml.dump(self._config.plain()))
+            write_text(self.folder / checkpoint.CONFIG, _yaml.dump(self._config.plain()))
             self._log = checkpoint.Log(self.folder, step)
             if self._progress is not None:
                 self._bar = stack.enter_context(self._progress(total, "training", "step", step))
