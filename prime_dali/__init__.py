@@ -14,11 +14,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments, _native, reference
+from . import _arguments, _extras, _native, reference
 from .config import PrimeConfig, as_config, preset, takes_config
 from .plan import Plan
 
@@ -121,9 +120,9 @@ _NEED_TORCH = {"apply": "torch_ops", "PRIME": "module"}
 
 def __dir__() -> list[str]:
     """The public names that can be imported here: ``help(prime_dali)`` and completion import each of them."""
-    torch = find_spec("torch") is not None and Path(__file__).with_name("_torch.abi3.so").exists()
-    dali = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
-    torchvision = torch and find_spec("torchvision") is not None and find_spec("PIL") is not None
+    torch = _extras.there("torch") and Path(__file__).with_name("_torch.abi3.so").exists()
+    dali = _extras.there("nvidia.dali")
+    torchvision = torch and _extras.there("torchvision") and _extras.there("PIL")
     names = [name for name in __all__ if torch or name not in _NEED_TORCH]
     return sorted([*names, *(["dali"] if dali else []), *(["v2"] if torchvision else []), "__version__"])
 

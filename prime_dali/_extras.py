@@ -37,7 +37,7 @@ def install(extra: str) -> str:
 
 def missing(extra: str) -> list[str]:
     """The packages of an extra that are not installed."""
-    return [package for module, package in PACKAGES[extra].items() if not _there(module)]
+    return [package for module, package in PACKAGES[extra].items() if not there(module)]
 
 
 @contextlib.contextmanager
@@ -54,9 +54,12 @@ def importing(what: str, extra: str) -> Iterator[None]:
         raise ImportError(needs, name=error.name) from error
 
 
-def _there(module: str) -> bool:
+def there(module: str) -> bool:
+    """Whether a module can be found. A folder of its name without code, of data or what an uninstalled package left, is
+    none, though Python imports it."""
     try:
-        return importlib.util.find_spec(module) is not None
+        spec = importlib.util.find_spec(module)
+        return spec is not None and spec.origin is not None
     except (ImportError, ValueError):  # its parent package is missing, or was inserted into sys.modules by hand
         return False
 

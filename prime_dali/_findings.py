@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import _extras
+from . import _extras, _native
 from ._devices import cores
 from ._wording import plural
 
@@ -106,14 +107,13 @@ def _cuda_build() -> Finding:
 
 def _gpu() -> Finding:
     advice = "a machine with an NVIDIA GPU and its driver"
-    try:
+    with contextlib.suppress(ImportError):
+        _native.require_torch("the GPU")
         import torch
 
         if torch.cuda.is_available():
             names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
             return Finding("GPU", True, ", ".join(names))
-    except ImportError:
-        pass
     try:
         import cupy
 
@@ -125,10 +125,12 @@ def _gpu() -> Finding:
 
 
 def _torch(cuda: Finding) -> Finding:
+    if not _extras.there("torch"):
+        return Finding("torch interface", False, "torch is not installed", _extras.install("torch"))
     try:
         import torch
-    except ImportError:
-        return Finding("torch interface", False, "torch is not installed", _extras.install("torch"))
+    except ImportError as error:
+        return Finding("torch interface", False, f"torch cannot be imported: {error}", _extras.install("torch"))
     try:
         torch_ops = importlib.import_module("prime_dali.torch_ops")
     except (ImportError, OSError) as error:
@@ -141,10 +143,12 @@ def _torch(cuda: Finding) -> Finding:
 
 
 def _package(module: str, name: str, advice: str) -> Finding:
+    if not _extras.there(module):
+        return Finding(name, False, "not installed", advice)
     try:
         loaded = importlib.import_module(module)
-    except ImportError:
-        return Finding(name, False, "not installed", advice)
+    except ImportError as error:
+        return Finding(name, False, f"cannot be imported: {error}", advice)
     return Finding(name, True, str(getattr(loaded, "__version__", "version unknown")))
 
 

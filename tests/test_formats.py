@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import gzip
+import importlib.util
 import json
 import logging
 import os
@@ -297,8 +298,8 @@ def test_a_data_set_of_no_shards(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = formats.importlib.util.find_spec
-    monkeypatch.setattr(formats.importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name))
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name))
     (tmp_path / "a.parquet").write_bytes(b"x")
     with pytest.raises(ImportError, match=r"a.parquet: Parquet needs pyarrow, .*: pip install 'prime-dali\[formats\]'"):
         open_records(tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import importlib.util
 import itertools
 import json
 import os
@@ -239,7 +238,7 @@ def _indexed(shards: Sequence[str], label: str | None) -> Records:
     if empty:
         raise ShardError(f"{shown(empty[0])}: expected images, got an empty shard")
     known = str(*formats)
-    if importlib.util.find_spec(module := _NEEDS.get(known, "os")) is None:
+    if not _extras.there(module := _NEEDS.get(known, "os")):
         raise ImportError(f"{shown(shards[0])}: {known} {_extras.advice(module)}")
     named = _class_names(os.path.dirname(shards[0]))
     files = [arrow.unpacked(shard, label) for shard in shards] if known == "Parquet" else list(shards)

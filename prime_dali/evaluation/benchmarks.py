@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -294,7 +293,7 @@ def imagenet_classes(num_classes: int, clean: str | Path | None) -> tuple[str, .
             f"got {num_classes} without names{found}; --classes names them: a file with a name a line, or a folder "
             "whose subfolders are the classes"
         )
-    if importlib.util.find_spec("timm") is not None:
+    if _extras.there("timm"):
         from timm.data import ImageNetInfo
 
         wnids = ImageNetInfo().label_names()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import re
 from collections.abc import Callable
 from functools import partial
@@ -126,7 +125,7 @@ def own_names() -> list[str]:
 
 def timm(part: str = "") -> Any:
     """The package timm, or a part of it, such as ``"optim"``; raises an ImportError that says how to install it."""
-    if importlib.util.find_spec("timm") is None:
+    if not _extras.there("timm"):
         raise ImportError(f"timm: expected for this run, got no such package; {_extras.install('train')}")
     return importlib.import_module(f"timm.{part}" if part else "timm")
 
@@ -145,7 +144,7 @@ def timm_model(name: str, argument: str, **options: Any) -> nn.Module:
     """
     plain, _, text = name.removeprefix("timm:").partition(":")
     asked = name.startswith("timm:")
-    if not asked and importlib.util.find_spec("timm") is None:
+    if not asked and not _extras.there("timm"):
         raise ValueError(unknown_network(argument, name, own_names()))
     library = timm()
     if not library.is_model(plain):
