@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any
 
 import torch
 
 from . import _arguments
-from ._counting import on_device
+from ._counting import forks, on_device
 
 
 class Epochs(torch.nn.Module):
@@ -22,6 +23,25 @@ class Epochs(torch.nn.Module):
         self.register_buffer("epoch_number", torch.zeros((), dtype=torch.int64))
         self._named = False  # whether set_epoch was called
         self._noticed = _nothing_noticed()
+        self._shared_after = forks()
+        self._share()
+
+    def _share(self) -> None:
+        """Have the workers of a ``DataLoader`` that live through several epochs, and were forked, see the number that
+        :meth:`set_epoch` writes here. In a forked process it is one of its own."""
+        if torch.compiler.is_compiling():
+            return
+        for name in ("epoch_number", "_noticed"):
+            number = getattr(self, name)
+            if type(number) is not torch.Tensor or number.device.type != "cpu":
+                continue
+            if self._shared_after != forks():
+                number = number.clone()
+            if not number.is_shared():
+                with contextlib.suppress(RuntimeError):  # no shared memory, without which there are no such workers
+                    torch.Tensor.share_memory_(number)
+            setattr(self, name, number)
+        self._shared_after = forks()
 
     @property
     def epoch(self) -> int:
@@ -41,6 +61,7 @@ class Epochs(torch.nn.Module):
         Raises:
             TypeError, ValueError: It is no such int.
         """
+        self._share()  # the number may be another one: assigned by load_state_dict, or moved to a GPU and back
         self.epoch_number.fill_(_arguments.epoch(epoch))
         self._named = True
 
@@ -49,6 +70,7 @@ class Epochs(torch.nn.Module):
         device, its numbers are those that the memory happened to hold; FSDP calls this by itself."""
         for number in self.buffers(recurse=False):
             number.zero_()
+        self._share()
 
     def epoch_on(self, device: torch.device) -> torch.Tensor:
         """The epoch as int64 ``[]`` on ``device``."""
@@ -59,7 +81,7 @@ class Epochs(torch.nn.Module):
 
         Only the first index of the first call is looked for, and only on the CPU: on a GPU that would synchronize.
         A call that repeats the one before is meant. The workers of a ``DataLoader`` are new ones in every epoch, with
-        another seed, and see what earlier ones wrote if ``_noticed`` is in shared memory.
+        another seed, and see what earlier ones wrote.
 
         Args:
             index: int64 ``[N]``, of a call without an epoch.
@@ -90,6 +112,8 @@ class Epochs(torch.nn.Module):
         self.__dict__.setdefault("_named", False)
         self.__dict__.setdefault("_noticed", _nothing_noticed())
         self._buffers.setdefault("epoch_number", torch.zeros((), dtype=torch.int64))  # pickled before there was one
+        self._shared_after = forks()
+        self._share()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         state_dict.setdefault(prefix + "epoch_number", self.epoch_number)  # saved before there was one

@@ -91,9 +91,6 @@ class PRIME(Epochs, v2.Transform):
         self.config = as_config(config)
         self.seed = _arguments.seed(seed)
         self.index_key = None if index_key is None else _arguments.entry_key("index_key", index_key)
-        # Shared, so that workers that live through several epochs see the number that set_epoch writes here.
-        torch.Tensor.share_memory_(self.epoch_number)
-        torch.Tensor.share_memory_(self._noticed)
         self._rank = 0
         self._made_after = _counting.forks()
 
