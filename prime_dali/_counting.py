@@ -17,11 +17,13 @@ import torch
 from . import _distributed
 
 _forks = 0  # between the first process and this one
+_seed_at_fork: int | None = None  # of torch's generator, in a forked process
 
 
 def _forked() -> None:
-    global _forks
+    global _forks, _seed_at_fork
     _forks += 1
+    _seed_at_fork = torch.initial_seed()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -30,6 +32,12 @@ os.register_at_fork(after_in_child=_forked)
 def forks() -> int:
     """A number that differs in two processes if one was forked from the other."""
     return _forks
+
+
+def generator_is_a_copy() -> bool:
+    """Whether torch's generator is that of the process from which this one was forked. Workers of a ``DataLoader`` get
+    seeds of their own."""
+    return torch.initial_seed() == _seed_at_fork
 
 
 def next_indices(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torch.Tensor:

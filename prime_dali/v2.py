@@ -92,7 +92,6 @@ class PRIME(Epochs, v2.Transform):
         self.seed = _arguments.seed(seed)
         self.index_key = None if index_key is None else _arguments.entry_key("index_key", index_key)
         self._rank = 0
-        self._made_after = _counting.forks()
 
     def forward(self, *inputs: Any) -> Any:
         """Augment the images of a sample.
@@ -130,11 +129,10 @@ class PRIME(Epochs, v2.Transform):
         Returns:
             The number, no indices, and in place of the epoch the rank. :meth:`transform` takes them.
         """
-        forked = self._made_after != _counting.forks()
-        if forked and _distributed.process_group() is None and torch.utils.data.get_worker_info() is None:
+        if _counting.generator_is_a_copy() and _distributed.process_group() is None:
             _counting.ask_for_index(
-                "in a process forked after the transform was made, whose copy of torch's generator would draw the same "
-                "numbers as those of other processes; use index_key=, or create the transform in this process"
+                "in a forked process, whose copy of torch's generator would draw the same numbers as those of other "
+                "processes; use index_key=, or seed torch in each process (torch.seed(), or a number of its own)"
             )
         rank = _distributed.rank(self._rank)  # a worker that was not forked has no process group, and this came with it
         # Up to 2^62, so that the numbers of a batch do not overflow.
@@ -186,10 +184,6 @@ class PRIME(Epochs, v2.Transform):
         if (group := _distributed.process_group()) is not None:
             state["_rank"] = group[0]
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._made_after = _counting.forks()
 
     def extra_repr(self) -> str:
         """The settings, for ``print(transform)``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import re
 import warnings
@@ -17,7 +18,7 @@ from conftest import make_images
 from torch.utils.data import DataLoader
 
 import prime_dali
-from prime_dali import _counting, _epochs
+from prime_dali import _epochs
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 import PIL.Image
@@ -201,14 +202,25 @@ def test_a_rank_has_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(drawn(IMAGES[0], transform), zero)
 
 
-def test_a_forked_process_must_be_told_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    transform, indexed = PRIME("cifar"), PRIME("cifar", index_key="index")
-    monkeypatch.setattr(_counting, "_forks", 1)
-    with pytest.raises(ValueError, match="index: expected each image's index, got None in a process forked after"):
-        transform(IMAGES[0])
-    indexed({"image": IMAGES[0], "index": 0})
-    PRIME("cifar")(IMAGES[0])
-    pickle.loads(pickle.dumps(transform))(IMAGES[0])  # one that was sent is of this process
+def test_a_forked_process_must_be_told_the_index_or_seeded() -> None:
+    """Whether the transform came with the fork, was sent later or is made there: its generator is that of the others."""
+    torch.manual_seed(1)
+    before, indexed = PRIME("cifar"), PRIME("cifar", index_key="index")
+    sent = pickle.dumps(before)
+
+    def in_a_pool() -> None:
+        for transform in (before, pickle.loads(sent), PRIME("cifar")):
+            with pytest.raises(ValueError, match=r"index: .*, got None in a forked process, .* or seed torch in each"):
+                transform(IMAGES[0])
+        indexed({"image": IMAGES[0], "index": 0})
+        torch.manual_seed(2)
+        before(IMAGES[0])
+
+    process = multiprocessing.get_context("fork").Process(target=in_a_pool)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    before(IMAGES[0])
 
 
 NAMED = {"index_key": "index"}
