@@ -50,9 +50,21 @@ def sha256(path: Path) -> str:
 
 
 def cache_folder() -> Path:
-    """Where results are kept that can be made again: ``PRIME_DALI_CACHE``, by default ``~/.cache/prime-dali``."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prime-dali"
-    return Path(os.environ.get("PRIME_DALI_CACHE") or default)
+    """Where results are kept that can be made again: ``PRIME_DALI_CACHE``, by default ``~/.cache/prime-dali``.
+
+    Raises:
+        RuntimeError: Neither is known: the user has no home folder, as some of containers.
+    """
+    given = os.environ.get("PRIME_DALI_CACHE")
+    try:
+        if given:
+            return Path(given).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prime-dali"
+    except RuntimeError:
+        raise RuntimeError(
+            "cache: expected a home folder, got none for this user; set PRIME_DALI_CACHE to a folder that you can write "
+            "to"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import prime_dali
-from prime_dali import _extras, _findings, _native
+from prime_dali import _extras, _files, _findings, _native
 
 
 def in_checkout(root: Path) -> None:
@@ -60,3 +60,38 @@ def test_a_folder_without_code_is_no_package(tmp_path: Path, monkeypatch: pytest
         _native.require_torch("PRIME")
     assert _findings._torch(_findings._cuda_build()).detail == "torch is not installed"
     assert "PRIME" not in dir(prime_dali)
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a user of any number: the operator of the wheel serves, or there is none."""
+    monkeypatch.setenv("PRIME_DALI_CACHE", "~/own")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _files.cache_folder() == tmp_path / "own"
+    for name in ("PRIME_DALI_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(RuntimeError, match=r"cache: expected a home folder, got none .*; set PRIME_DALI_CACHE"):
+        _files.cache_folder()
+
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    from prime_dali.dali import native
+
+    monkeypatch.setattr(native, "_in_wheel", lambda: tmp_path / "none.so")
+    assert not native.is_built()
+    assert "set PRIME_DALI_CACHE" in native.finding(_findings._dali()).detail
+    (tmp_path / "some.so").touch()
+    monkeypatch.setattr(native, "_in_wheel", lambda: tmp_path / "some.so")
+    assert native.plugin_path() == tmp_path / "some.so"
+
+
+def test_a_cache_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where HOME is still that of root."""
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
+    from prime_dali.dali import native
+
+    def refused(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(native, "fault", refused)
+    assert not native.is_built()
+    assert native.finding(_findings._dali()).advice == "set PRIME_DALI_CACHE to a folder that you can write to"

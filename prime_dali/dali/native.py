@@ -65,8 +65,15 @@ def plugin_path() -> Path:
         >>> prime_dali.dali.plugin_path().suffix
         '.so'
     """
-    compiled, prebuilt = _in_cache(), _in_wheel()
-    return prebuilt if prebuilt.exists() and not compiled.exists() else compiled
+    prebuilt = _in_wheel()
+    try:
+        compiled = _in_cache()
+        if compiled.exists() or not prebuilt.exists():
+            return compiled
+    except (RuntimeError, OSError):  # no cache that this user can read
+        if not prebuilt.exists():
+            raise
+    return prebuilt
 
 
 def _in_wheel() -> Path:
@@ -87,8 +94,11 @@ def _version() -> str:
 
 
 def is_built() -> bool:
-    """Whether the plugin for the installed DALI has been compiled, and is undamaged."""
-    return fault(plugin_path()) is None
+    """Whether the plugin for the installed DALI has been compiled, is undamaged, and this user can read it."""
+    try:
+        return fault(plugin_path()) is None
+    except (RuntimeError, OSError):
+        return False
 
 
 def finding(dali: Finding) -> Finding:
@@ -96,8 +106,10 @@ def finding(dali: Finding) -> Finding:
     try:
         path = plugin_path()
         wrong = fault(path)
-    except (RuntimeError, OSError) as error:
+    except RuntimeError as error:
         return Finding(DALI_OPERATOR, False, str(error))
+    except OSError as error:
+        return Finding(DALI_OPERATOR, False, str(error), "set PRIME_DALI_CACHE to a folder that you can write to")
     if wrong is not None:
         return Finding(DALI_OPERATOR, False, f"{wrong}, for DALI {dali.detail}: {path}", COMMAND)
     return Finding(DALI_OPERATOR, True, f"for DALI {dali.detail}: {path}")
