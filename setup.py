@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -216,7 +217,10 @@ def write_binding(ninja, target: str, core: str) -> None:
 
 CUDA, TORCH, JOBS = toolkit.find(), find_torch(), jobs()
 NAMES = libraries(CUDA, TORCH)
+# Of a checkout that is read-only, in a temporary folder; this one is removed when the process ends.
+ELSEWHERE = None if os.access(ROOT, os.W_OK) else tempfile.TemporaryDirectory(prefix="prime-dali-build-")
 setup(
+    options={"build": {"build_base": ELSEWHERE.name}, "egg_info": {"egg_base": ELSEWHERE.name}} if ELSEWHERE else {},
     version=package_version(CUDA),
     ext_modules=[Extension(f"prime_dali.{name}", [], py_limited_api=name.startswith("_torch")) for name in NAMES],
     cmdclass={"build_ext": Build, "build_py": CopySources},

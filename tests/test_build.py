@@ -125,6 +125,18 @@ def test_what_an_earlier_build_left_is_not_installed(tmp_path: Path) -> None:
     assert "prime_dali/_torch_cuda.abi3.so" not in made
 
 
+def test_a_read_only_checkout_is_built_elsewhere() -> None:
+    program = "import os, runpy, sys; os.access = lambda *_: False; sys.argv = ['setup.py', 'build_py', 'egg_info']; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program} runpy.run_path('setup.py', run_name='__main__')"],
+        cwd=ROOT, env={**os.environ, "PRIME_DALI_CUDA": "0"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for made in ("lib[^/]*/prime_dali", "prime_dali.egg-info"):
+        [folder] = set(re.findall(rf"\bcreating (\S*prime-dali-build-\w+)/{made}\n", done.stdout))
+        assert not Path(folder).exists()  # it is removed at the end
+    assert not re.search(r"\bcreating (?!/)", done.stdout)
+
+
 def test_files_beside_the_modules_are_installed() -> None:
     """Each file of the package that is no module is named in pyproject.toml, and each name there is of a file."""
     from setuptools.config.pyprojecttoml import load_file
