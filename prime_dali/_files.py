@@ -62,8 +62,8 @@ def cache_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prime-dali"
     except RuntimeError:
         raise RuntimeError(
-            "cache: expected a home folder, got none for this user; set PRIME_DALI_CACHE to a folder that you can write "
-            "to"
+            "cache: expected a home folder, got none for this user; set PRIME_DALI_CACHE to a folder that you can "
+            "write to"
         ) from None
 
 
