@@ -86,6 +86,17 @@ def test_strengths_are_drawn_per_image_chain_and_slot(primitive: str) -> None:
         assert abs(np.corrcoef(a, b)[0, 1]) < 4.5 / np.sqrt(len(a))
 
 
+@pytest.mark.parametrize("primitive", ["spectral", "spatial", "color"])
+def test_strengths_do_not_depend_on_which_primitive_was_chosen(primitive: str) -> None:
+    """Where there is a choice they are distributed as where there is none."""
+    number = _slots.NAMES.index(primitive)
+    chosen, alone = draw(preset("imagenet")), draw(only(primitive))
+    for name in ("strength", "first", "last"):
+        among, whole = (getattr(plan, name)[plan.primitive == number] for plan in (chosen, alone))
+        assert len(among) < 0.3 * len(whole)
+        assert stats.ks_2samp(among, whole[: len(among)]).pvalue > P_MIN, name
+
+
 @pytest.mark.parametrize("alpha", [1.0, 0.3])
 def test_spectral_strength(alpha: float) -> None:
     plan = draw(only("spectral", alpha=alpha))
@@ -109,7 +120,9 @@ def cut_probabilities(most: int, distribution: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "arcsine"])
-@pytest.mark.parametrize(("name", "most", "size"), [("imagenet", 500, (224, 224)), ("cifar", 100, (32, 32))])
+@pytest.mark.parametrize(("name", "most", "size"), [
+    ("imagenet", 500, (224, 224)), ("imagenet", 500, (112, 448)), ("imagenet", 500, (448, 112)), ("cifar", 100, (32, 32)),
+])  # fmt: skip
 def test_spatial_cut_and_temperature(name: str, most: int, size: tuple[int, int], distribution: str) -> None:
     plan = draw(only("spatial", name, spatial_distribution=distribution), size)
     assert (plan.primitive == SPATIAL).all()
@@ -146,6 +159,13 @@ def test_the_typical_shift_of_an_oblong_image() -> None:
     expected = 0.1 * 32 * np.sqrt(np.pi * np.log(20)) / 2
     assert _slots.typical_shift(0.1, 20, (16, 64)) == pytest.approx(expected)
     assert _slots.typical_shift(0.1, 20, (64, 16)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "arcsine"])
+def test_no_cut_is_larger_than_the_largest(distribution: str) -> None:
+    """Also where q is so near 1 that float32 rounds it up, as one arcsine number in 9,000 is."""
+    plan = draw(only("spatial", spatial_cut_max=3, spatial_distribution=distribution))
+    assert set(np.unique(plan.last)) == {2, 3}
 
 
 def test_fixed_cuts() -> None:
@@ -220,6 +240,9 @@ def test_official_depth() -> None:
     used = plan.primitive != IDENTITY
     assert (used[..., :-1] >= used[..., 1:]).all()  # what is not used lies at the end
     assert chi_square(np.bincount(used.sum(-1).ravel(), minlength=4)[1:], np.full(3, 1 / 3)) > P_MIN
+    pairs = np.zeros((3, 3))  # of two chains of an image
+    np.add.at(pairs, tuple(used.sum(-1)[:, :2].T - 1), 1)
+    assert chi_square(pairs.ravel(), np.full(9, 1 / 9)) > P_MIN
 
 
 @pytest.mark.parametrize(("cut", "height", "width"), [

@@ -59,6 +59,10 @@ def test_the_first_image_is_the_key() -> None:
     assert np.array_equal(whole.rows[1:], reordered.rows[:0:-1])
     assert np.array_equal(draw(SHARED, epoch=np.full(200, 5)).rows, draw(SHARED, epoch=5).rows)
     assert draw(SHARED, torch.from_numpy(INDEX)) == whole
+    later = draw(SHARED.replace(primitives=("spatial",), include_identity=False), epoch=6)
+    assert not np.isin(
+        later.first, draw(SHARED.replace(primitives=("spatial",), include_identity=False), epoch=5).first
+    ).any()
 
 
 def test_strengths_have_their_distributions_over_batches() -> None:

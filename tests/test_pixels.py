@@ -56,6 +56,16 @@ def test_rounding_of_every_dtype_is_clamped(dtype: torch.dtype, device: str) -> 
     prime_dali.check_pixels()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_outputs_of_halves_are_rounded_to_nearest_and_ties_to_even(dtype: torch.dtype, device: str) -> None:
+    words = np.random.default_rng(0).random((2, 3, *SIZE), np.float32).view(np.int32)
+    low = 1 << (16 if dtype == torch.bfloat16 else 13)  # of the last bit that is kept
+    words[..., ::2] = words[..., ::2] // low * low + low // 2  # ties
+    images = torch.from_numpy(words.view(np.float32)).to(device)
+    plan = prime_dali.sample("cifar", INDEX.to(device), size=SIZE, view="clean")
+    assert torch.equal(prime_dali.apply(images, plan, out_dtype=dtype), images.to(dtype))
+
+
 def test_white_after_an_antialiased_resize(device: str) -> None:
     white = torch.nn.functional.interpolate(torch.ones(1, 3, 257, 257), (224, 224), mode="bilinear", antialias=True)
     assert 1 < white.max() < 1 + 1e-6

@@ -60,6 +60,14 @@ def test_one_primitive(slot: str, size: tuple[int, int], device: str) -> None:
     assert count_beyond(out, expected, SHIFTED[device] if slot.startswith("spatial") else FLOAT) == 0
 
 
+@pytest.mark.parametrize("slot", [("color", 0.22, 430, 449), ("color", 0.02, 1, 500), ("color", 0.2, 1000, 1024)])
+def test_color_of_high_frequencies_is_exact_on_the_cpu(slot: tuple) -> None:
+    """To a few units in the last place: phases of hundreds of periods lose nothing."""
+    plan = Plan.build([[[slot]]], size=(32, 40), seed=5)
+    images = make_images(1, 32, 40)
+    assert count_beyond(prime_dali.apply(images, plan.torch()), reference.apply(images, plan), 3e-6) == 0
+
+
 @pytest.mark.parametrize("filter_size", [1, 3, 5, 7, 31])
 def test_filter_sizes(filter_size: int, device: str) -> None:
     plan = Plan.build([[[("spectral", 1.0 / filter_size)]]], size=(20, 33), filter_size=filter_size)
@@ -336,9 +344,17 @@ def test_edited_plans_that_no_draw_could_make_are_seen(device: str) -> None:
     images = make_images(1, 16, 16).to(device)
     for slot, edits in (
         (("color", 0.1, 1, 5), {"last": 5000}),
+        (("color", 0.1, 1, 5), {"last": 6}),
+        (("color", 0.1, 1, 5), {"first": 0, "last": 4}),
+        (("color", 0.1, 1, 5), {"first": 6}),
+        (("color", 0.1, 1, 5), {"first": 1023, "last": 1025}),
         (("spatial", 0.1, 5), {"last": 4000}),
+        (("spatial", 0.1, 5), {"last": 6}),
+        (("spatial", 0.1, 5), {"last": 0}),
         (("noise", 0.1), {"primitive": 9}),
+        (("noise", 0.1), {"primitive": -1}),
         (("spectral", 0.1), {"strength": np.nan}),
+        (("spectral", 0.1), {"strength": -0.1}),
         (("spectral", 0.1), {"strength": 1e30}),
     ):
         plan = Plan.build([[[slot]]], size=(16, 16))
@@ -357,7 +373,28 @@ def test_edited_plans_that_no_draw_could_make_are_seen(device: str) -> None:
                 prime_dali.arrays.apply(pixels.numpy(), plan)
         with pytest.raises(ValueError, match="plan: row 0, chain 0, slot 0: expected a known primitive"):
             reference.apply(images, plan)
-    plan = Plan.build([[[("noise", 0.1)]]] * 2, size=(16, 16))
-    plan.weights[1, 0] = 0.5
-    with pytest.raises(ValueError, match="plan: row 1: expected weights >= 0 that sum to 1 within 1/512"):
-        plan.torch(device).validate()
+    # The last slot of the last chain, and of the chain before.
+    for at, chain, slot in (((1, 1, 2), 1, 2), ((1, 0, 2), 0, 2), ((1, 1, 0), 1, 0)):
+        plan = Plan.build([[[("noise", 0.1)] * 3] * 2] * 2, size=(16, 16))
+        plan.primitive[at] = 9
+        with pytest.raises(ValueError, match=f"plan: row 1, chain {chain}, slot {slot}: expected a known primitive"):
+            plan.torch(device).validate()
+
+
+def test_weights_sum_to_one_but_for_half_a_step_of_8_bits(device: str) -> None:
+    step = np.float32(1 / 512)
+    for weights, fits in (
+        ((0.5, 0.5 + step), True),
+        ((0.5, 0.5 - step), True),
+        ((0.5, 0.5 + 1.01 * step), False),
+        ((0.5, 0.5 - 1.01 * step), False),
+        ((1.25, -0.25), False),
+        ((-0.25, 1.25), False),
+    ):
+        plan = Plan.build([[[("noise", 0.1)]]] * 2, size=(16, 16))
+        plan.weights[1] = weights
+        if fits:
+            plan.torch(device).validate()
+            continue
+        with pytest.raises(ValueError, match="plan: row 1: expected weights >= 0 that sum to 1 within 1/512"):
+            plan.torch(device).validate()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import prime_dali
 from prime_dali import _arrays, random
 
 # Random123's known-answer file (kat_vectors), philox4x32 with 10 rounds: counter, key, result.
@@ -61,3 +62,13 @@ def test_streams_differ_in_every_word_of_their_name() -> None:
     names = [(0, 0, 0, 0), (1, 0, 0, 0), (2**40, 0, 0, 0), (0, 1, 0, 0), (0, 2**40, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
     streams = {tuple(random.stream(*name)) for name in names}
     assert len(streams) == len(names)
+
+
+def test_kernels_derive_a_plan_from_every_bit_of_its_names() -> None:
+    """Seed, index, epoch and view, as here in NumPy."""
+    index, epoch = np.array([5, -7, 2**40, 2**63 - 1]), np.array([0, 3, 2**16, 2**32 - 1])
+    views = (0, 9, 2**31, 2**32 - 1)
+    for seed in (0, -3, 2**40 + 1):
+        plan = prime_dali.sample("cifar", index, size=32, seed=seed, epoch=epoch, view=views)
+        expected = [random.stream(seed, index, epoch, view) for view in np.array(views)]
+        np.testing.assert_array_equal(plan.stream.view(np.uint32), np.concatenate(expected))
