@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -42,6 +43,22 @@ def test_reversed_and_sliced_arrays() -> None:
     images = make_images(6, 40, 70).numpy()[::-2, :, ::-1, 1:69:2]
     plan = prime_dali.sample("cifar", np.arange(3), size=images.shape[2:])
     assert np.array_equal(arrays.apply(images, plan), arrays.apply(images.copy(), plan))
+
+
+def test_numbers_flips_and_rows_with_gaps() -> None:
+    """Every other one of an array, and in the opposite order."""
+    images, index, epoch = make_images(3, *SIZE).numpy(), np.arange(6), np.arange(6) // 2
+    flip = np.array([True, True, False, False, True, True])
+    drawn = prime_dali.sample("cifar", index[::-2].copy(), size=SIZE, epoch=epoch[::-2].copy())
+    plan = prime_dali.sample("cifar", index[::-2], size=SIZE, epoch=epoch[::-2])
+    assert plan == drawn
+    for i in range(3):  # each image has its own epoch
+        alone = prime_dali.sample("cifar", index[[5 - 2 * i]], size=SIZE, epoch=int(epoch[5 - 2 * i]))
+        assert np.array_equal(plan.rows[i : i + 1], alone.rows)
+    expected = arrays.apply(images, drawn, flip=flip[::-2].copy())
+    apart = dataclasses.replace(plan, rows=np.repeat(plan.rows, 2, 0)[::2])
+    assert not apart.rows.flags.c_contiguous
+    assert np.array_equal(arrays.apply(images, apart, flip=flip[::-2]), expected)
 
 
 def test_dlpack_and_read_only_input() -> None:

@@ -271,6 +271,9 @@ def test_plans_compare_by_what_they_say() -> None:
     edited = drawn.numpy()
     edited.strength[1, 0, 0] += 1
     assert drawn != edited
+    another = edited.torch()
+    another.strength[1, 0, 0] += 1  # of its own: neither of numpy() nor of torch() shares memory
+    assert another != edited
     assert drawn != plan(max_cut=drawn.max_cut - 1)
     assert drawn != 3
     with pytest.raises(TypeError, match="unhashable type: 'Plan'"):

@@ -10,7 +10,7 @@ import pytest
 from conftest import make_images
 
 import prime_dali
-from prime_dali import _arrays, _slots, config, plan, preset
+from prime_dali import _arguments, _arrays, _slots, config, plan, preset
 
 SIZE = (16, 20)
 IMAGES = make_images(2, *SIZE).numpy()
@@ -65,7 +65,7 @@ BAD_SAMPLES = [
     ({"distributions": [1.0] * 20}, f"distributions: expected {len(config.Distributions._fields)} numbers, got 20"),
     ({"views": []}, "views: expected 1 to 16, got 0"),
     ({"views": [0] * 17}, "views: expected 1 to 16, got 17"),
-    ({"views": [-2]}, "view: expected -1 to 4294967295, got -2"),
+    *(({"views": [0, n]}, f"view: expected -1 to 4294967295, got {n}") for n in (-2, 2**32)),
     *(({"index": as_if(INDEX, shape=(n,))}, "epoch: expected 1 or") for n in (-1, 2**62)),
     *(({"index": as_if(INDEX, shape=(n,)), "epoch": EPOCH[:1]}, "images: expected 0 to") for n in (-1, 2**62)),
     ({"epoch": np.zeros(3, np.int64)}, "epoch: expected 1 or 2 numbers, got 3"),
@@ -105,7 +105,9 @@ BAD_APPLIES = [
     ({"out": as_if(OUT, typestr="<U16")}, "out: expected elements of 1 to 8 bytes, got U16"),
     ({"images": at(IMAGES, 0)}, "images: expected an address"),
     ({"images": at(IMAGES, IMAGES.ctypes.data + 1)}, "images: expected an address that is a multiple of 4"),
-    ({"images": as_if(IMAGES, typestr="|u1", strides=(2**62, 1, 1, 1))}, "images: expected strides of an array in 64-bit memory"),
+    *(({"images": as_if(IMAGES, typestr="|u1", strides=tuple(np.roll((2**62, 1, 1, 1), axis)))},
+       "images: expected strides of an array in 64-bit memory") for axis in range(4)),
+    ({"out": at(OUT, 0)}, "out: expected an address"),
     ({"images": as_if(IMAGES, strides=(4, 4, 4, 2))}, "images: expected strides of whole elements, got one of 2 bytes"),
     ({"out": as_if(OUT, strides=(4, 4, 4))}, "out: expected 4 strides, got 3"),
     ({"out": as_if(OUT, data=(OUT.ctypes.data, True))}, "out: expected a writable array"),
@@ -134,6 +136,20 @@ def test_apply(changes: dict[str, Any], message: str) -> None:
         _arrays.Apply(**{**apply_arguments(), **changes}).cpu(1)
 
 
+def test_strides_of_axes_of_one_may_be_anything() -> None:
+    """Nobody takes such a step."""
+    shape, row = (1, 3, *SIZE), DRAWN.rows[:1]
+    whole, out = np.empty(shape, np.float32), np.empty(shape, np.float32)
+    _arrays.Apply(**{**apply_arguments(), "images": IMAGES[:1], "plan": row, "out": whole}).cpu(1)
+    odd = {
+        "images": as_if(IMAGES[:1], strides=(3, *IMAGES.strides[1:])),
+        "plan": as_if(row, strides=(99, 4)),
+        "out": out,
+    }
+    _arrays.Apply(**{**apply_arguments(), **odd}).cpu(1)
+    assert np.array_equal(out, whole)
+
+
 def test_memory_of_a_gpu_is_not_read_by_the_cpu() -> None:
     there = SimpleNamespace(__cuda_array_interface__=ROWS.__array_interface__)
     for run in (
@@ -160,12 +176,17 @@ def test_the_limits_are_those_of_python() -> None:
             _arrays.validate(DRAWN.rows[:0], shape)
         shape = shape._replace(**{field: most})
         _arrays.validate(np.empty((0, plan.row_words(shape.chains, shape.depth, shape.waves)), np.int32), shape)
+    views = _arguments.MAX_VIEWS
+    many = prime_dali.sample("cifar", INDEX, size=SIZE, view=range(views))
+    assert prime_dali.arrays.apply(IMAGES, many).shape == (2 * views, *IMAGES.shape[1:])
     for value in (config.MAX_AMPLITUDE, np.nextafter(config.MAX_AMPLITUDE, np.inf)):
         if value == config.MAX_AMPLITUDE:
             _arrays.Sample(**{**sample_arguments(), **drawn(alpha=value)}).cpu()
             continue
         with pytest.raises(ValueError, match="distributions: alpha"):
             _arrays.Sample(**{**sample_arguments(), **drawn(alpha=value)}).cpu()
+    with pytest.raises(ValueError, match="plan: expected an address"):
+        _arrays.validate(at(DRAWN.rows, 0), DRAWN.shape)
     strongest = plan.Plan.build([[[("spectral", _slots.MAX_STRENGTH)]]], size=SIZE)
     strongest.strength[:] *= 1.1
     with pytest.raises(ValueError, match="a strength of 0 to 1e"):
