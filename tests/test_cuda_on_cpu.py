@@ -100,10 +100,14 @@ def test_chunks_do_not_matter(cuda: Any) -> None:
     whole = apply(cuda, images, plan)
     least = apply(cuda, images[:1], plan[:1])
     assert np.array_equal(least, whole[[0, 5]])
-    small = 3_000_000  # bytes: two images at a time
+    small = 0.45  # of what it wants: two images at a time, for in two rounds it would still want half
     assert np.array_equal(apply(cuda, images, plan, workspace=small), whole)
     with pytest.raises(RuntimeError, match="CUDA error"):
         apply(cuda, images, plan, workspace=1000)
+    flip = np.array([True, False, False, True, True])
+    apart = np.repeat(images, 2, 0)[::2]  # images of another distance than the outputs
+    expected = np.where(np.tile(flip, 2)[:, None, None, None], whole[..., ::-1], whole)
+    assert np.array_equal(apply(cuda, apart, plan, workspace=small, flip=flip), expected)
 
 
 def test_images_that_need_all_that_they_could(cuda: Any) -> None:
@@ -197,6 +201,17 @@ def test_codes_of_shifts_are_wide_enough(cut: int, cuda: Any) -> None:
     assert {2.0**-15, 2.0**-9, 1.0} <= steps
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_bands_about_as_wide_as_polynomials_reach(dtype: type, cuda: Any) -> None:
+    """The parameters of slots lie side by side, so that those of one that takes more than its place show in another."""
+    for widest in (20, 21, 22, 24, 25):
+        slots = [[("color", 0.1, 3, 2 + widest), ("color", 0.05, 9, 7 + widest), ("color", 0.05, 1, 1)]] * 2
+        plan = Plan.build([slots] * 2, size=(16, 20), seed=7)
+        levels = make_images(2, 16, 20, torch.uint8).numpy()
+        images = levels if dtype == np.uint8 else levels / np.float32(255)
+        assert count_beyond(apply(cuda, images, plan), reference.apply(images, plan), EIGHT_BIT / 4) == 0, widest
+
+
 @pytest.mark.parametrize("filter_size", [1, 5, 7])
 def test_filter_sizes(filter_size: int, cuda: Any) -> None:
     plan = Plan.build([[[("spectral", 1.0 / filter_size)]]], size=(20, 33), filter_size=filter_size)
@@ -224,22 +239,27 @@ def test_pixels_out_of_range_are_told_of_by_the_next_call(room: float, dtype: ty
     clean = apply(cuda, images, plan, workspace=room)
     assert np.array_equal(clean, apply(cuda, images.clip(0, 1), plan))
     bad = images.copy()
-    bad[1, 2, 19, 22], bad[4, 0, 0, 0], bad[4, 1, 3, 4] = 1.5, np.nan, -0.25
+    bad[1, 2, 18, 22], bad[1, 2, 19, 0] = 1.25, 1.5  # the width is odd: the pixel right of the first is the second
+    bad[4, 0, 0, 0], bad[4, 1, 3, 4] = np.nan, -0.25
     wrong = ~((bad >= -edge) & (bad <= 1 + edge))
-    assert wrong.sum() == 3
+    assert wrong.sum() == 4
     for layout in ("NCHW", "NHWC"):
         out = apply(cuda, bad, plan, workspace=room, layout=layout)
         assert np.array_equal(np.isnan(out[:5]), wrong)
         with pytest.raises(
-            ValueError, match=r"^array: .* got 3 outside, -0.25 to 1.5 and NaN, in an earlier call on cuda:0"
+            ValueError, match=r"^array: .* got 4 outside, -0.25 to 1.5 and NaN, in an earlier call on cuda:0"
         ):
             apply(cuda, images, plan, workspace=room)
         assert np.array_equal(apply(cuda, images, plan, workspace=room), clean)
     assert not apply(cuda, bad, plan, np.uint8, workspace=room)[:5][wrong].any()
-    with pytest.raises(ValueError, match=r"got 3 outside, -0.25 to 1.5 and NaN, in an earlier call"):
+    with pytest.raises(ValueError, match=r"got 4 outside, -0.25 to 1.5 and NaN, in an earlier call"):
         cuda.check_pixels(-1)
     cuda.check_pixels(-1)
     apply(cuda, make_images(5, 20, 23, torch.uint8).numpy(), plan)
+    bad[4, 0, 0, 0], bad[4, 1, 3, 4] = 2, 1.25
+    apply(cuda, bad, plan, workspace=room)
+    with pytest.raises(ValueError, match=r"got 4 outside, 1.25 to 2, in an earlier call"):  # of these pixels alone
+        cuda.check_pixels(-1)
 
 
 def test_devices_are_told_of_apart(cuda: Any) -> None:
