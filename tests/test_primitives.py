@@ -312,6 +312,7 @@ def test_flip(size: tuple[int, int], channels_last: bool, device: str) -> None:
         given = images.to(memory_format=torch.channels_last) if channels_last else images
         straight, flipped = module(given, index), module(given, index, flip=flip)
         assert flipped.stride() == straight.stride()
+        assert straight.is_contiguous(memory_format=torch.channels_last) == channels_last
         mirrored = flip.repeat(3)
         assert torch.equal(flipped[~mirrored], straight[~mirrored])
         assert torch.equal(flipped[mirrored], straight[mirrored].flip(-1))
