@@ -52,6 +52,8 @@ def test_numbers_flips_and_rows_with_gaps() -> None:
     drawn = prime_dali.sample("cifar", index[::-2].copy(), size=SIZE, epoch=epoch[::-2].copy())
     plan = prime_dali.sample("cifar", index[::-2], size=SIZE, epoch=epoch[::-2])
     assert plan == drawn
+    tensors = {name: torch.from_numpy(numbers)[1::2] for name, numbers in (("index", index), ("epoch", epoch))}
+    assert prime_dali.sample("cifar", **tensors, size=SIZE) == plan[::-1]
     for i in range(3):  # each image has its own epoch
         alone = prime_dali.sample("cifar", index[[5 - 2 * i]], size=SIZE, epoch=int(epoch[5 - 2 * i]))
         assert np.array_equal(plan.rows[i : i + 1], alone.rows)
