@@ -87,9 +87,9 @@ def test_the_cpu_raises_with_the_true_numbers(value: float, text: str, apply: Ca
 
 def test_all_that_is_wrong_is_counted() -> None:
     images = make_images(2, *SIZE)
-    images[0, 0, 0], images[1, 1, 1, 1], images[1, 2, 3, 4] = -3, 255, torch.nan
+    images[0, 0, 0], images[1, 1, 1, 1], images[1, 2, 3, 4], images[1, 2, 3, 5] = -3, 255, torch.nan, 1.5
     for given in (images, images.to(memory_format=torch.channels_last), images.to(torch.bfloat16)):
-        with pytest.raises(ValueError, match="got 22 outside, -3 to 255 and NaN;"):
+        with pytest.raises(ValueError, match="got 23 outside, -3 to 255 and NaN;"):
             torch_apply(given)
 
 
