@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import mmap
 import warnings
 from typing import Any
 
@@ -23,6 +23,9 @@ class Epochs(torch.nn.Module):
         self.register_buffer("epoch_number", torch.zeros((), dtype=torch.int64))
         self._named = False  # whether set_epoch was called
         self._noticed = _nothing_noticed()
+        # The memory of the numbers that forked processes share. It stays what they see when the numbers themselves are
+        # moved to memory of torch.multiprocessing, as it does with what it sends to a process that was not forked.
+        self._mapped: dict[str, torch.Tensor] = {}
         self._shared_after = forks()
         self._share()
 
@@ -31,16 +34,18 @@ class Epochs(torch.nn.Module):
         :meth:`set_epoch` writes here. In a forked process it is one of its own."""
         if torch.compiler.is_compiling():
             return
+        forked = self._shared_after != forks()
+        if forked:
+            self._mapped = {}
         for name in ("epoch_number", "_noticed"):
             number = getattr(self, name)
             if type(number) is not torch.Tensor or number.device.type != "cpu":
                 continue
-            if self._shared_after != forks():
-                number = number.clone()
-            if not number.is_shared():
-                with contextlib.suppress(RuntimeError):  # no shared memory, without which there are no such workers
-                    torch.Tensor.share_memory_(number)
-            setattr(self, name, number)
+            is_mapped = name in self._mapped and self._mapped[name].data_ptr() == number.data_ptr()
+            if forked or not (is_mapped or number.is_shared()):
+                memory = mmap.mmap(-1, number.nbytes)  # share_memory_() would hold a file descriptor for each module
+                first, self._mapped[name] = (torch.frombuffer(memory, dtype=number.dtype) for _ in range(2))
+                setattr(self, name, first.reshape(number.shape).copy_(number))
         self._shared_after = forks()
 
     @property
@@ -62,15 +67,17 @@ class Epochs(torch.nn.Module):
             TypeError, ValueError: It is no such int.
         """
         self._share()  # the number may be another one: assigned by load_state_dict, or moved to a GPU and back
-        self.epoch_number.fill_(_arguments.epoch(epoch))
+        number = _arguments.epoch(epoch)
+        self.epoch_number.fill_(number)
+        self._mapped.get("epoch_number", self.epoch_number).fill_(number)
         self._named = True
 
     def reset_parameters(self) -> None:
         """Go back to epoch 0 and image 0, as a new module. After ``to_empty`` of a module that was made on the meta
         device, its numbers are those that the memory happened to hold; FSDP calls this by itself."""
+        self._share()
         for number in self.buffers(recurse=False):
             number.zero_()
-        self._share()
 
     def epoch_on(self, device: torch.device) -> torch.Tensor:
         """The epoch as int64 ``[]`` on ``device``."""
@@ -107,15 +114,20 @@ class Epochs(torch.nn.Module):
                 stacklevel=5,  # past forward and the two frames of a module's call
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_mapped": {}}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.__dict__.setdefault("_named", False)
         self.__dict__.setdefault("_noticed", _nothing_noticed())
         self._buffers.setdefault("epoch_number", torch.zeros((), dtype=torch.int64))  # pickled before there was one
+        self._mapped = {}
         self._shared_after = forks()
         self._share()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        self._share()
         state_dict.setdefault(prefix + "epoch_number", self.epoch_number)  # saved before there was one
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
+import os
 import pickle
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
@@ -68,6 +70,18 @@ def test_those_of_augmix_too() -> None:
         assert torch.equal(images, AugMix(seed=3)(IMAGES, torch.arange(2), epoch))
 
 
+def test_they_do_after_the_module_was_also_sent_to_a_process_that_was_not_forked() -> None:
+    module = PRIME("cifar")
+    loader = torch.utils.data.DataLoader(
+        Samples(module), len(IMAGES), num_workers=1, persistent_workers=True, multiprocessing_context="fork"
+    )
+    list(loader)
+    sent = pickle.loads(ForkingPickler.dumps(module))
+    module.set_epoch(2)
+    assert sent.epoch == 2
+    assert torch.equal(next(iter(loader)), PRIME("cifar")(IMAGES, torch.arange(2), 2))
+
+
 def test_a_forked_process_has_an_epoch_of_its_own() -> None:
     module = PRIME("cifar", seed=3)
     module.set_epoch(5)
@@ -84,17 +98,35 @@ def test_a_forked_process_has_an_epoch_of_its_own() -> None:
     assert module.epoch == 5
 
 
-def test_where_nothing_can_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in containers without /dev/shm, and on the meta device."""
-    v2 = pytest.importorskip("prime_dali.v2", reason="torchvision is not installed")
-    with torch.device("meta"):
-        v2.PRIME("cifar")
+def test_what_a_forked_process_resets_or_loads_is_its_own() -> None:
+    module, other = PRIME("cifar"), PRIME("cifar")
+    module.set_epoch(5)
+    other.set_epoch(7)
+    changes = [module.reset_parameters, lambda: module.load_state_dict(other.state_dict())]
+    for change in changes:
+        process = multiprocessing.get_context("fork").Process(target=change)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        assert module.epoch == 5
+
+
+def test_a_module_holds_no_file_and_needs_no_shared_memory_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers without /dev/shm, and where a process may open few files."""
 
     def refuse(tensor: torch.Tensor) -> None:
         raise RuntimeError("unable to open shared memory object")
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", refuse)
-    for make in (PRIME, v2.PRIME):
-        module = make("cifar")
-        module.set_epoch(3)
-        assert module.epoch == 3
+    before = len(os.listdir("/proc/self/fd"))
+    modules = [PRIME("cifar", seed=3), AugMix(seed=3)]
+    modules += copy.deepcopy(modules)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for epoch, images in enumerate(persistent(modules[-2])):
+        assert torch.equal(images, PRIME("cifar", seed=3)(IMAGES, torch.arange(2), epoch))
+
+
+def test_on_the_meta_device() -> None:
+    v2 = pytest.importorskip("prime_dali.v2", reason="torchvision is not installed")
+    with torch.device("meta"):
+        assert v2.PRIME("cifar").epoch_number.is_meta
