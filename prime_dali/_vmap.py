@@ -1,10 +1,13 @@
-"""``torch.vmap`` over the operators: one call for all examples, whose images follow one another."""
+"""``torch.vmap`` over the operators: one call for all examples, whose images follow one another, unless those of each
+example share draws."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+
+from .config import Distributions
 
 _Dims = tuple[Any, ...]
 """By argument of an operator: the dimension of the examples; None: all examples share it."""
@@ -26,6 +29,10 @@ def _sample(
     examples = info.batch_size
     index, epoch = _by_example(index, in_dims[0], examples), _by_example(epoch, in_dims[1], examples)
     epoch = epoch.reshape(examples, -1).expand_as(index)
+    if Distributions(*settings[4]).batch_draws:  # the images of each example share theirs
+        each = zip(index.unbind(), epoch.unbind(), strict=True)
+        rows = [torch.ops.prime_dali.sample(one.contiguous(), of.contiguous(), *settings) for one, of in each]
+        return torch.stack(rows), 0
     rows = torch.ops.prime_dali.sample(index.flatten().contiguous(), epoch.flatten().contiguous(), *settings)
     views = settings[3]
     return _rows_by_example(rows, len(views), examples), 0
