@@ -16,6 +16,7 @@ from ._files import replacing, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 WIDTH = 7.0  # inches: as wide as the text of a page, so that letters are as large as those around the plot
@@ -43,8 +44,21 @@ def plot(path: Path, height: float, width: float = WIDTH) -> Iterator[Figure]:
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
+        for axes in figure.axes:
+            _plain_numbers(axes.xaxis)
+            _plain_numbers(axes.yaxis)
         with replacing(path) as temporary:
             figure.savefig(temporary, format="png")
+
+
+def _plain_numbers(axis: Axis) -> None:
+    """Write the numbers at a logarithmic axis without the formulas of matplotlib, which it would show as they are."""
+    from matplotlib.ticker import LogFormatter, LogFormatterMathtext
+
+    if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
+        axis.set_major_formatter("{x:,.12g}")
+    if isinstance(axis.get_minor_formatter(), LogFormatterMathtext):
+        axis.set_minor_formatter(LogFormatter())
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,20 @@ def test_names_have_any_characters(tmp_path: Path) -> None:
     assert (tmp_path / "plot.png").is_file()
 
 
+@pytest.mark.parametrize(("scale", "values", "texts"), [
+    ("log", [0.05, 20000.0], {"0.1", "1", "10,000"}), ("symlog", [0.0, 300.0], {"0", "10", "100"}),
+    ("log", [300.0, 900.0], {"400", "600"}),  # between powers of ten
+])  # fmt: skip
+def test_numbers_of_logarithmic_axes_are_no_formulas(scale: str, values: list[float], texts: set[str], tmp_path: Path) -> None:
+    with _plots.plot(tmp_path / "plot.png", 2) as figure:
+        axes = figure.subplots()
+        axes.plot(values, values)
+        axes.set_xscale(scale)
+    found = {label.get_text() for label in axes.get_xticklabels(which="both")}
+    assert texts <= found
+    assert not any("$" in text for text in found)
+
+
 @pytest.mark.parametrize(("values", "least"), [
     ([1.0, 2.0, 3.0], 1.0), ([5.0, 5.0], 5.0), ([0.0, 100.0], 0.0), ([float("nan"), 2.0], 2.0),
     ([10.0, 20.0, 80.0, 90.0], 10.0),  # half of the numbers: no exception
