@@ -150,9 +150,9 @@ def test_vmap_with_draws_of_a_batch() -> None:
     """Those of each example, not of all examples together."""
     module = PRIME(prime_dali.PrimeConfig(draws="batch"), seed=1)
     images, index = make_images(6, *SIZE).reshape(3, 2, 3, *SIZE), torch.arange(6).reshape(3, 2)
-    for epoch, dim in ((torch.tensor(4), None), (torch.tensor([0, 5, 2]), 0), (index, 0)):
-        each = [module(*one, epoch if dim is None else epoch[n]) for n, one in enumerate(zip(images, index))]
-        assert torch.equal(torch.vmap(module, in_dims=(0, 0, dim))(images, index, epoch), torch.stack(each))
+    for epoch in (torch.tensor([0, 5, 2]), index):
+        each = [module(*one) for one in zip(images, index, epoch, strict=True)]
+        assert torch.equal(torch.vmap(module)(images, index, epoch), torch.stack(each))
 
 
 @pytest.mark.parametrize("make", [PRIME, AugMix])
