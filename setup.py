@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib.util
 import os
 import platform
@@ -38,16 +39,20 @@ CORE = "libprime_dali"
 BINDINGS = {"_arrays": "arrays/module.cpp", "_torch": "torch/ops.cpp", "_torch_cuda": "torch/ops_cuda.cpp"}
 ONCE = ("choose", "sample", "supported")  # of csrc/cpu: what does not work on pixels, and is compiled once
 TORCH_TARGET = "0x020A000000000000"  # LibTorch's stable ABI as of 2.10
-HELD: dict[str, int] = {}
 toolkit = SimpleNamespace(**runpy.run_path(str(ROOT / "prime_dali/_toolkit.py")))  # the package has not been built yet
 
 
-def wait_for_other_builds() -> None:
-    """Builds of one checkout share its folder build/: until this process ends, others wait."""
-    if "lock" not in HELD:
-        HELD["lock"] = os.open(ROOT, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(HELD["lock"], fcntl.LOCK_EX)
+@functools.cache
+def wait_for_other_builds() -> int:
+    """Builds of one checkout share its folder build/: until this process ends, which closes this file, others wait."""
+    lock = os.open(ROOT, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # a file system without locks
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"prime-dali: waiting for another build of {ROOT}", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 def package_version(cuda: toolkit.Toolkit | None) -> str:
@@ -127,13 +132,14 @@ def jobs() -> str | None:
 
 
 def escaped(path: str | Path) -> str:
-    """A path among the inputs and outputs of ninja, which quotes it in commands."""
-    return str(path).replace("$", "$$")
+    """A path among the inputs and outputs of ninja, which quotes it in commands; its writer escapes spaces, also
+    behind a dollar sign."""
+    return re.sub(r"\$(?! )", "$$", str(path))
 
 
 def quoted(argument: str | Path) -> str:
     """An argument of a command, with a path in it, as ninja passes it to the shell."""
-    return escaped(shlex.quote(str(argument)))
+    return shlex.quote(str(argument)).replace("$", "$$")
 
 
 def write_rules(ninja) -> None:

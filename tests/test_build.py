@@ -66,7 +66,7 @@ def test_a_cuda_compiler_that_does_not_run(tmp_path: Path) -> None:
 @pytest.fixture
 def oddly_named(tmp_path: Path) -> Path:
     """A checkout, as far as builds read it before they compile, whose path shells and ninja would take apart."""
-    root = tmp_path / "it's a $path: größe"
+    root = tmp_path / "it's a $path$: $ größe"
     for name in (
         "setup.py",
         "prime_dali/__init__.py",
@@ -102,12 +102,12 @@ def test_paths_that_shells_and_ninja_would_take_apart(oddly_named: Path) -> None
 def test_builds_of_a_checkout_take_turns(oddly_named: Path) -> None:
     """Two at once, as of two Pythons, put files into each other's wheels."""
     script = building.setup_script(oddly_named)
-    script.wait_for_other_builds()
-    script.wait_for_other_builds()  # build_py, then build_ext
+    lock = script.wait_for_other_builds()
+    assert script.wait_for_other_builds() == lock  # build_py, then build_ext
     other = os.open(oddly_named, os.O_RDONLY)
     with pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(script.HELD["lock"])  # as when the process ends
+    os.close(lock)  # as when the process ends
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
 
