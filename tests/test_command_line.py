@@ -387,3 +387,16 @@ def test_a_full_disk_behind_stdout_is_named(
         assert _command.run("prime-dali doctor", lambda: print("all is usable")) == _command.BAD_INPUT
         assert sys.stdout is full
     assert capsys.readouterr().err == "prime-dali doctor: stdout: no space is left on the disk\n"
+
+
+def test_an_error_is_told_also_where_the_output_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        print("the first of two")
+        raise ValueError("size: expected 8 to 4096, got 7")
+
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert _command.run("prime-dali doctor", fail) == _command.BAD_INPUT
+    assert capsys.readouterr().err == "prime-dali doctor: size: expected 8 to 4096, got 7\n"
