@@ -124,10 +124,12 @@ def test_bad_arguments(arguments: tuple[Any, ...], message: str) -> None:
 
 
 def test_a_checkpoint_says_all_about_itself(tmp_path: Path) -> None:
-    made = replace(small(3), classes=("cat", "dog", "owl"), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    made = replace(
+        small(3), classes=("cat", "dog", "owl"), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), interpolation="bicubic"
+    )
     path = save(networks.checkpoint(made, epoch=7, config={"lr": 0.2}), tmp_path / "last.pt")
     read = networks.load(path)
-    for name in ("name", "num_classes", "stem", "classes", "mean", "std", "size", "resize"):
+    for name in ("name", "num_classes", "stem", "classes", "mean", "std", "size", "resize", "interpolation"):
         assert getattr(read, name) == getattr(made, name)
     assert read.details == {"epoch": 7, "config": {"lr": 0.2}}
     assert read.source == str(path)

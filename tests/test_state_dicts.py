@@ -66,6 +66,8 @@ def test_a_network_of_timm_is_validated_as_timm_does(tmp_path: Path) -> None:
     assert (read.size, read.resize, read.interpolation) == (160, int(160 / 0.95), "bicubic")
     read = networks.load(path, network="timm:test_vit", num_classes=3, size=192)
     assert (read.size, read.resize) == (192, int(192 / 0.95))
+    read = networks.load(path, network="timm:test_vit", num_classes=3, size=32)  # of no CIFAR
+    assert read.statistics == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     options = argparse.Namespace(mean=[0.1, 0.2, 0.3], std=None)  # of the script, which overrides the network's
     save({"state_dict": weights, "args": options}, path)
     with pytest.raises(ValueError, match="got mean alone"):

@@ -82,7 +82,7 @@ def checkpoint(classifier: Classifier, **more: Any) -> dict[str, Any]:
         "model": classifier.network.state_dict(),
         "classes": None if classifier.classes is None else list(classifier.classes),
         "mean": list(classifier.mean), "std": list(classifier.std),
-        "size": classifier.size, "resize": classifier.resize,
+        "size": classifier.size, "resize": classifier.resize, "interpolation": classifier.interpolation,
         **more,
     }  # fmt: skip
 
@@ -237,13 +237,16 @@ def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Clas
     classifier = Classifier(
         network, what["name"], what["num_classes"], what["stem"], None if classes is None else tuple(classes),
         mean, std, content["size"], content["resize"], source + label,
+        interpolation=content.get("interpolation", Classifier.interpolation),  # of earlier versions
     )  # fmt: skip
     if classifier.classes is not None and len(classifier.classes) != classifier.num_classes:
         raise ValueError(f"{source}: expected {classifier.num_classes} names of classes, got {len(classifier.classes)}")
     if len(set(classes or ())) != len(classes or ()):
         raise _CHECKPOINT.error(source, "classes: expected each name once")
     state_dicts.fill(network, state, source)
-    known = {"format", "version", "network", "model", "ema", "classes", "mean", "std", "size", "resize"}
+    known = {
+        "format", "version", "network", "model", "ema", "classes", "mean", "std", "size", "resize", "interpolation",
+    }  # fmt: skip
     details = {key: value for key, value in content.items() if key not in known}
     return replace(classifier, details=details)
 
@@ -294,8 +297,8 @@ def _from_state_dict(
     else:
         size = size or (SIDE if stem == "cifar" else 224)
         seen = {"size": size, "resize": _resize(size)}
-    if seen["size"] == SIDE:
-        seen |= dict(zip(("mean", "std"), CIFAR_STATISTICS.get(num_classes, IMAGENET_STATISTICS), strict=True))
+    if seen["size"] == SIDE and num_classes in CIFAR_STATISTICS:
+        seen |= dict(zip(("mean", "std"), CIFAR_STATISTICS[num_classes], strict=True))
     if len(statistics) == 1:
         raise ValueError(
             f"{source}: expected both mean and std of the normalization beside the weights, or neither, got "
