@@ -90,6 +90,15 @@ def test_kernels_and_reference() -> None:
     assert all(np.array_equal(s.coefficients, slots[0].coefficients) for s in slots)
 
 
+def test_a_batch_of_vmap_is_that_of_an_example() -> None:
+    """Those of each example, not of all examples together."""
+    module = prime_dali.PRIME(SHARED, seed=1)
+    images, index = make_images(6, *SIZE).reshape(3, 2, 3, *SIZE), torch.arange(6).reshape(3, 2)
+    for epoch in (torch.tensor([0, 5, 2]), index):
+        each = [module(*one) for one in zip(images, index, epoch, strict=True)]
+        assert torch.equal(torch.vmap(module)(images, index, epoch), torch.stack(each))
+
+
 def test_where_batches_are_arbitrary(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="draws: expected one of 'image', 'batch', got 'bach'; did you mean 'batch'"):
         PrimeConfig(draws="bach")  # type: ignore[arg-type]

@@ -49,7 +49,9 @@ def test_names_have_any_characters(tmp_path: Path) -> None:
     ("log", [0.05, 20000.0], {"0.1", "1", "10,000"}), ("symlog", [0.0, 300.0], {"0", "10", "100"}),
     ("log", [300.0, 900.0], {"400", "600"}),  # between powers of ten
 ])  # fmt: skip
-def test_numbers_of_logarithmic_axes_are_no_formulas(scale: str, values: list[float], texts: set[str], tmp_path: Path) -> None:
+def test_numbers_of_logarithmic_axes_are_no_formulas(
+    scale: str, values: list[float], texts: set[str], tmp_path: Path
+) -> None:
     with _plots.plot(tmp_path / "plot.png", 2) as figure:
         axes = figure.subplots()
         axes.plot(values, values)

@@ -146,15 +146,6 @@ def test_vmap_is_one_call(view: int | tuple[int, ...]) -> None:
     assert torch.vmap(augment)(own[0][:, :0], own[1][:, :0], own[2], own[3][:, :0]).shape == (3, 0, 3, *SIZE)
 
 
-def test_vmap_with_draws_of_a_batch() -> None:
-    """Those of each example, not of all examples together."""
-    module = PRIME(prime_dali.PrimeConfig(draws="batch"), seed=1)
-    images, index = make_images(6, *SIZE).reshape(3, 2, 3, *SIZE), torch.arange(6).reshape(3, 2)
-    for epoch in (torch.tensor([0, 5, 2]), index):
-        each = [module(*one) for one in zip(images, index, epoch, strict=True)]
-        assert torch.equal(torch.vmap(module)(images, index, epoch), torch.stack(each))
-
-
 @pytest.mark.parametrize("make", [PRIME, AugMix])
 def test_derivatives_are_refused_in_every_mode(make: Callable) -> None:
     images, index = make_images(2, *SIZE), torch.arange(2)
