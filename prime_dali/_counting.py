@@ -36,8 +36,8 @@ def forks() -> int:
 
 def generator_is_a_copy() -> bool:
     """Whether torch's generator is that of the process from which this one was forked. Workers of a ``DataLoader`` get
-    seeds of their own."""
-    return torch.initial_seed() == _seed_at_fork
+    seeds of their own, which a ``worker_init_fn`` may replace, of the first worker often by the seed of the run."""
+    return torch.utils.data.get_worker_info() is None and torch.initial_seed() == _seed_at_fork
 
 
 def next_indices(counter: torch.Tensor, images: torch.Tensor, made_after: int) -> torch.Tensor:

@@ -118,6 +118,12 @@ def test_draws_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(again, first[:4])
 
 
+def test_workers_that_the_user_seeds() -> None:
+    """As many scripts do, the first with the seed of the run, which is that of the process it was forked from."""
+    [images] = epochs(PRIME("cifar"), 5, count=1, worker_init_fn=lambda number: torch.manual_seed(5 + number))
+    assert different(images) == 4
+
+
 def test_numbers_of_the_generator_seldom_meet() -> None:
     """They are of 62 bits: of 20 or 32 bits, images of one epoch would often have the same draw."""
     torch.manual_seed(0)
