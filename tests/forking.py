@@ -25,6 +25,14 @@ def start(said: Path, function: Callable[..., Any], *arguments: Any) -> BaseProc
     return process
 
 
+def in_a_copy(function: Callable[[], Any]) -> None:
+    """Call a function in a process that is forked from this one, where it must not fail."""
+    process = multiprocessing.get_context("fork").Process(target=function)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
 def command(said: Path, *words: str) -> BaseProcess:
     """A process that does what ``prime-dali`` does with these words."""
     return start(said, _command, words)

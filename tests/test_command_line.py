@@ -389,9 +389,7 @@ def test_a_full_disk_behind_stdout_is_named(
     assert capsys.readouterr().err == "prime-dali doctor: stdout: no space is left on the disk\n"
 
 
-def test_an_error_is_told_also_where_the_output_cannot_be_written(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_comes_before_one_of_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     def fail() -> None:
         print("the first of two")
         raise ValueError("size: expected 8 to 4096, got 7")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import os
 import pickle
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 import torch
 from conftest import make_images
+from forking import in_a_copy
 
 from prime_dali import PRIME
 from prime_dali.training.augmix import AugMix
@@ -91,10 +91,7 @@ def test_a_forked_process_has_an_epoch_of_its_own() -> None:
         module.set_epoch(7)
         assert torch.equal(persistent(module)[2], PRIME("cifar", seed=3)(IMAGES, torch.arange(2), 2))
 
-    process = multiprocessing.get_context("fork").Process(target=another_run)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    in_a_copy(another_run)
     assert module.epoch == 5
 
 
@@ -104,10 +101,7 @@ def test_what_a_forked_process_resets_or_loads_is_its_own() -> None:
     other.set_epoch(7)
     changes = [module.reset_parameters, lambda: module.load_state_dict(other.state_dict())]
     for change in changes:
-        process = multiprocessing.get_context("fork").Process(target=change)
-        process.start()
-        process.join()
-        assert process.exitcode == 0
+        in_a_copy(change)
         assert module.epoch == 5
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import re
 import urllib.error
@@ -14,20 +13,10 @@ from typing import Any
 import pytest
 import torch
 import torchvision
+from classifying import save, small
 
 from prime_dali.data import statistics
 from prime_dali.models import networks, state_dicts
-
-
-def save(content: Any, path: Path) -> Path:
-    torch.save(content, path)
-    return path
-
-
-@functools.cache
-def small(num_classes: int) -> networks.Classifier:
-    network = networks.create("resnet18", num_classes, "cifar")
-    return networks.Classifier(network.eval(), "resnet18", num_classes, "cifar", size=32, resize=None)
 
 
 def as_the_authors_name(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

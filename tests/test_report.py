@@ -104,7 +104,7 @@ def test_a_reference_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (found.source, found.missing, found.images[FOG]["5"]) == ("a network", ("1 class",), 4)
     assert found.fingerprints[FOG]["5"] == "of 5"
     scored = {"cifar-c": report.Rule("standard", found, ("1 class",))}
-    for last, said in (("of 5", "results.json"), ("of others", "results.json, of OTHER images")):
+    for last, said in (("of 5", "results.json"), ("of others", "results.json, of OTHER images, or in another order")):
         counts[FOG][5] = Count(4, 4, fingerprint=last)
         again = report.collect(
             classifier(), None, {"cifar-c": corrupted(FOG)}, {"cifar-c": counts}, scored, results["settings"]

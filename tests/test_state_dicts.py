@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from classifying import save, small
 
 from prime_dali.models import networks
 
 
-def save(content: Any, path: Path) -> Path:
-    torch.save(content, path)
-    return path
-
-
-@functools.cache
-def small(num_classes: int) -> networks.Classifier:
-    network = networks.create("resnet18", num_classes, "cifar")
-    return networks.Classifier(network.eval(), "resnet18", num_classes, "cifar", size=32, resize=None)
-
-
-def _beside(names: dict[str, list[float]], path: Path, **more: Any) -> Path:
+def _beside(names: dict[str, list[float]], path: Path) -> Path:
     """A plain state dict with normalization constants beside the weights."""
-    return save(
-        {"state_dict": small(3).network.state_dict() | {k: torch.tensor(v) for k, v in names.items()}, **more}, path
-    )
+    constants = {name: torch.tensor(values) for name, values in names.items()}
+    return save({"state_dict": small(3).network.state_dict() | constants}, path)
 
 
 @pytest.mark.parametrize(("statistics", "message"), [

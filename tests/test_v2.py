@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import re
 import warnings
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_images
+from forking import in_a_copy
 from torch.utils.data import DataLoader
 
 import prime_dali
@@ -222,10 +222,7 @@ def test_a_forked_process_must_be_told_the_index_or_seeded() -> None:
         torch.manual_seed(2)
         before(IMAGES[0])
 
-    process = multiprocessing.get_context("fork").Process(target=in_a_pool)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    in_a_copy(in_a_pool)
     before(IMAGES[0])
 
 

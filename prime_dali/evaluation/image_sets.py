@@ -165,7 +165,8 @@ class Pictures:
 
 
 def _fingerprint(count: int, content: Callable[[int], bytes]) -> str:
-    """SHA-256 of evenly spaced ones of ``count`` images, 16 digits of it; where they lie does not matter."""
+    """SHA-256 of evenly spaced ones of ``count`` images, 16 digits of it; it depends on their order, not on where
+    they lie."""
     some = min(count, _HASHED)
     return hashlib.sha256(b"".join(content(i * count // some) for i in range(some))).hexdigest()[:16]
 

@@ -93,7 +93,7 @@ def _unlike(reference: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     if there := _differing(reference["images"], content["images"]):
         return f", of ANOTHER NUMBER of images, {_range(there)}"
     others = _differing(reference.get("fingerprints", {}), content.get("fingerprints", {}))
-    return ", of OTHER images" if others else ""
+    return ", of OTHER images, or in another order" if others else ""
 
 
 def _differing(theirs: Mapping[str, Mapping[Any, Any]], ours: Mapping[str, Mapping[Any, Any]]) -> set[Any]:
