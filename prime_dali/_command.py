@@ -273,11 +273,12 @@ def _named_stdout() -> Iterator[None]:
     with contextlib.redirect_stdout(cast(TextIO, _Stdout(sys.stdout))):
         try:
             yield
-        except BaseException:
+        except Exception:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
             raise
-        sys.stdout.flush()
+        finally:
+            sys.stdout.flush()
 
 
 def describe(error: BaseException, name: str = "") -> str:
