@@ -26,23 +26,24 @@ class Epochs(torch.nn.Module):
         # The memory of the numbers that forked processes share. It stays what they see when the numbers themselves are
         # moved to memory of torch.multiprocessing, as it does with what it sends to a process that was not forked.
         self._mapped: dict[str, torch.Tensor] = {}
-        self._shared_after = forks()
+        self._shared_after: int | None = forks()
         self._share()
 
     def _share(self) -> None:
         """Have the workers of a ``DataLoader`` that live through several epochs, and were forked, see the number that
-        :meth:`set_epoch` writes here. In a forked process it is one of its own."""
+        :meth:`set_epoch` writes here. A process that was forked, or that got the module by torch.multiprocessing, sees
+        it too, until it sets one of its own."""
         if torch.compiler.is_compiling():
             return
-        forked = self._shared_after != forks()
-        if forked:
+        of_another = self._shared_after != forks()
+        if of_another:
             self._mapped = {}
         for name in ("epoch_number", "_noticed"):
             number = getattr(self, name)
             if type(number) is not torch.Tensor or number.device.type != "cpu":
                 continue
             is_mapped = name in self._mapped and self._mapped[name].data_ptr() == number.data_ptr()
-            if forked or not (is_mapped or number.is_shared()):
+            if of_another or not (is_mapped or number.is_shared()):
                 memory = mmap.mmap(-1, number.nbytes)  # share_memory_() would hold a file descriptor for each module
                 first, self._mapped[name] = (torch.frombuffer(memory, dtype=number.dtype) for _ in range(2))
                 setattr(self, name, first.reshape(number.shape).copy_(number))
@@ -123,8 +124,11 @@ class Epochs(torch.nn.Module):
         self.__dict__.setdefault("_noticed", _nothing_noticed())
         self._buffers.setdefault("epoch_number", torch.zeros((), dtype=torch.int64))  # pickled before there was one
         self._mapped = {}
-        self._shared_after = forks()
-        self._share()
+        if self.epoch_number.is_shared():  # with the process that has sent it
+            self._shared_after = None
+        else:
+            self._shared_after = forks()
+            self._share()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         self._share()

@@ -80,6 +80,8 @@ def test_they_do_after_the_module_was_also_sent_to_a_process_that_was_not_forked
     module.set_epoch(2)
     assert sent.epoch == 2
     assert torch.equal(next(iter(loader)), PRIME("cifar")(IMAGES, torch.arange(2), 2))
+    sent.set_epoch(7)  # from then on it has an epoch of its own
+    assert (sent.epoch, module.epoch) == (7, 2)
 
 
 def test_a_forked_process_has_an_epoch_of_its_own() -> None:
