@@ -117,7 +117,7 @@ def test_a_module_holds_no_file_and_needs_no_shared_memory_of_the_system(monkeyp
     before = len(os.listdir("/proc/self/fd"))
     modules = [PRIME("cifar", seed=3), AugMix(seed=3)]
     modules += copy.deepcopy(modules)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # fewer if files of earlier tests were closed meanwhile
     for epoch, images in enumerate(persistent(modules[-2])):
         assert torch.equal(images, PRIME("cifar", seed=3)(IMAGES, torch.arange(2), epoch))
 
