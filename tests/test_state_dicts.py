@@ -63,6 +63,9 @@ def test_a_network_of_timm_is_validated_as_timm_does(tmp_path: Path) -> None:
     options.std = [0.4, 0.5, 0.6]
     save({"state_dict": weights, "args": options}, path)
     assert networks.load(path, network="timm:test_vit", num_classes=3).statistics == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    options.mean, options.std = [0.1], [0.4]  # of all channels
+    save({"state_dict": weights, "args": options}, path)
+    assert networks.load(path, network="timm:test_vit", num_classes=3).statistics == ((0.1,) * 3, (0.4,) * 3)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.complex64])

@@ -59,9 +59,12 @@ def renamed(
 
 
 def normalized_by(content: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
-    """The mean and std among the options that timm's script was given, which it keeps in its checkpoints."""
+    """The mean and std among the options that timm's script was given, which it keeps in its checkpoints. One number is
+    that of all channels."""
     options = vars(content["args"]) if isinstance(content.get("args"), argparse.Namespace) else {}
-    return {what: _arguments.triple(what, options[what]) for what in ("mean", "std") if options.get(what) is not None}
+    found = {what: options[what] for what in ("mean", "std") if options.get(what) is not None}
+    alone = {what for what, own in found.items() if isinstance(own, Sequence) and len(own) == 1}
+    return {what: _arguments.triple(what, own * 3 if what in alone else own) for what, own in found.items()}
 
 
 def fill(network: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> None:
