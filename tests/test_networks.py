@@ -219,6 +219,21 @@ def test_the_size_of_a_state_dict_that_does_not_say_it(tmp_path: Path) -> None:
     assert (read.size, read.resize) == (112, 128)
 
 
+@pytest.mark.parametrize("num_classes", [10, 7])
+def test_small_images_of_a_network_of_timm(num_classes: int, tmp_path: Path) -> None:
+    """Of CIFAR's size and numbers of classes they are normalized as CIFAR's, others as timm does it."""
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    name = "vit_tiny_patch16_224"
+    options = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "depth": 1}
+    state = timm.create_model(name, num_classes=num_classes, **options).state_dict()
+    path = save(state, tmp_path / "weights.pth")
+    named = ",".join(f"{option}={value}" for option, value in options.items())
+    read = networks.load(path, network=f"timm:{name}:{named}", num_classes=num_classes)
+    half = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert read.size == 32
+    assert (read.mean, read.std) == statistics.CIFAR_STATISTICS.get(num_classes, half)
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"network": "resnet34"}, "got keys 80 missing (layer1.2.conv1.weight; layer1.2.bn1.weight; layer1.2.bn1.bias; ...)"),
     ({"num_classes": 100}, "2 of another shape (fc.weight: expected [100, 512], got [10, 512]; fc.bias: expected [100], got [10])"),

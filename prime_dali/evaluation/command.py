@@ -27,16 +27,19 @@ def parser() -> _command.Parser:
         "the files published with PRIME; torchvision:NAME:WEIGHTS; or timm:NAME")  # fmt: skip
     network = parser.add_argument_group("network of a plain state dict")
     network.add_argument("--network", metavar="NAME", help="name of a torchvision network, or timm:NAME")
-    network.add_argument("--num-classes", type=int, metavar="N")
+    network.add_argument("--num-classes", type=int, metavar="N", help="number of its logits")
     network.add_argument("--stem", choices=STEMS, help="stem of a ResNet; default: that of the weights")
     network.add_argument("--classes", type=Path, metavar="PATH", help="names of the classes, in the order of the "
         "logits: a file with a name a line, or a folder whose subfolders, sorted, are they; default: those of ImageNet "
         "for 1,000 and 100 classes, else the folders in --clean if there are as many")  # fmt: skip
-    network.add_argument("--size", type=int, help="side of the images in pixels; default: 32 with stem cifar, else 224")
+    network.add_argument("--size", type=int, help="side of the images in pixels; default: 32 with stem "
+                         "cifar, timm's for its networks, else 224")  # fmt: skip
     add("--raw", action="store_true", help="of a checkpoint with averaged weights (EMA; of prime-dali train, timm or "
         "torchvision's references), use those of the last step; default: the averages")  # fmt: skip
-    network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
-    network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
+    network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization, for "
+                         "values in [0, 1]; default: that in the file, else that of CIFAR for 32 x 32 images of 10 or 100 "
+                         "classes, timm's for its networks, else that of ImageNet")  # fmt: skip
+    network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="as --mean")
     sets = parser.add_argument_group("sets, each a folder")
     sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val: class folders or shards")
     for name in SETS:

@@ -41,7 +41,7 @@ def similarity(parser: argparse.ArgumentParser) -> None:
         "the training part, or with --corrupted the test part")  # fmt: skip
     add("--corrupted", type=Path, metavar="DIR", help="read corrupted images from a benchmark that was made from these "
         "photographs, or from CIFAR's test part, instead of making them")  # fmt: skip
-    add("--images", type=int, default=1000, metavar="N", help="to draw from these; default: 1000")
+    add("--images", type=int, default=1000, metavar="N", help="images to draw from these; default: 1000")
     add("--samples", type=int, default=100, metavar="K", help="augmented samples per image and method; default: 100")
     add("--methods", nargs="+", default=list(SIMILARITY), metavar="NAME", help=f"default: {' '.join(SIMILARITY)}")
     _add_corruptions(parser)
@@ -115,8 +115,10 @@ def chosen_methods(options: argparse.Namespace, counts: Sequence[str], known: Co
 def _add_corruptions(parser: argparse.ArgumentParser) -> None:
     """The options of the corruptions."""
     add = parser.add_argument
-    add("--corruptions", nargs="+", metavar="NAME", help="default: the fifteen")
-    add("--severities", nargs="+", type=int, default=SEVERITIES, metavar="S", help="default: 1 to 5")
+    add("--corruptions", nargs="+", metavar="NAME", help="of the benchmark C; default: the fifteen")
+    add(
+        "--severities", nargs="+", type=int, default=SEVERITIES, metavar="S", help="of the corruptions; default: 1 to 5"
+    )
     add("--seed", type=int, default=0, help="seed of all random draws; default: 0")
     add("--batch", type=int, default=50, help="images per forward pass; default: 50")
     add("--workers", type=_command.workers, default="0", help="processes that make corrupted images; 0: one per core")
@@ -131,8 +133,10 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
     add("--layer", metavar="NAME", help="the module whose output is the features, such as layer4.1; default: the input "
         "of the final classifier layer")  # fmt: skip
     add("--network", metavar="NAME", help="network of a plain state dict: a torchvision name, or timm:NAME")
-    add("--num-classes", type=int, metavar="N", help="of a plain state dict")
+    add("--num-classes", type=int, metavar="N", help="number of its logits")
     add("--stem", choices=STEMS, help="stem of a ResNet; default: that of the weights")
-    add("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization")
-    add("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization (0 0 0 and 1 1 1: none)")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if one is available")
+    add("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization; default: as "
+        "prime-dali evaluate")  # fmt: skip
+    add("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="as --mean; 0 0 0 and 1 1 1: no normalization")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the network runs; default: auto, a "
+        "GPU if one is available")  # fmt: skip

@@ -206,7 +206,8 @@ def _from_timm(source: str) -> Classifier:
 def _timm_validation(network: nn.Module, size: int | None) -> dict[str, Any]:
     """How timm validates a network of its own, by the names of :class:`Classifier`, with images of this size or its."""
     seen = timm("data").resolve_model_data_config(network)
-    size = seen["input_size"][1] if size is None else size
+    if size is None:  # that of the option img_size, of networks whose images are divided into patches
+        size = (getattr(getattr(network, "patch_embed", None), "img_size", None) or seen["input_size"][1:])[0]
     return {
         "mean": _triple(seen["mean"]), "std": _triple(seen["std"]), "size": size,
         "resize": _resize(size, seen["crop_pct"]), "interpolation": seen["interpolation"],
