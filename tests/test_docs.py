@@ -221,6 +221,9 @@ def test_alexnet_errors_are_those_of_the_code() -> None:
 def test_options_of_commands_are_documented() -> None:
     """Every option of a command stands on the page of the command, but for training, whose table is compared above."""
     from prime_dali.evaluation import command
+    from prime_dali.experiments import command as experiments
+    from prime_dali.tools import augment
+    from prime_dali.tools.gallery import command as gallery
 
     pages = {"EVALUATION.md": [command.parser()]}
     with contextlib.suppress(ImportError):
@@ -228,11 +231,19 @@ def test_options_of_commands_are_documented() -> None:
 
         pages["EVALUATION.md"].append(corrupt.parser())
     pages["command_line.md"] = [cli.parser(name) for name in cli._SMALL]
+    pages["command_line.md"].append(gallery.parser())
+    pages["analysis.md"] = [augment.parser()]
+    with contextlib.suppress(ImportError):
+        pages["analysis.md"] += [experiments.parser(name) for name in experiments._EXPERIMENTS]
+    with contextlib.suppress(ImportError):
+        from prime_dali.integrations import timm
+
+        pages["loops.md"] = [timm.parser()]
     for page, parsers in pages.items():
         text = (ROOT / "docs" / page).read_text()
         actions = [a for p in parsers for a in p._actions if a.help != argparse.SUPPRESS]
         options = {o for a in actions for o in a.option_strings if o.startswith("--")}
-        assert {o for o in options - {"--help", "--debug"} if f"`{o}" not in text} == set()
+        assert {o for o in options - {"--help", "--debug"} if f"`{o}" not in text} == set(), page
 
 
 def test_links_into_the_repository_are_there() -> None:

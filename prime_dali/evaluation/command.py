@@ -37,8 +37,8 @@ def parser() -> _command.Parser:
     add("--raw", action="store_true", help="of a checkpoint with averaged weights (EMA; of prime-dali train, timm or "
         "torchvision's references), use those of the last step; default: the averages")  # fmt: skip
     network.add_argument("--mean", type=float, nargs=3, metavar=("R", "G", "B"), help="of the normalization, for "
-                         "values in [0, 1]; default: that in the file, else that of CIFAR for 32 x 32 images of 10 or 100 "
-                         "classes, timm's for its networks, else that of ImageNet")  # fmt: skip
+                         "values in [0, 1]; default: that in the file, else that of CIFAR for 32 x 32 images of 10 or "
+                         "100 classes, timm's for its networks, else that of ImageNet")  # fmt: skip
     network.add_argument("--std", type=float, nargs=3, metavar=("R", "G", "B"), help="as --mean")
     sets = parser.add_argument_group("sets, each a folder")
     sets.add_argument("--clean", type=Path, metavar="DIR", help="CIFAR's, or ImageNet's val: class folders or shards")
