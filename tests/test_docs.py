@@ -246,7 +246,15 @@ def test_options_of_commands_are_documented() -> None:
         assert {o for o in options - {"--help", "--debug"} if f"`{o}" not in text} == set(), page
 
 
+def test_environment_variables_are_documented() -> None:
+    """Each one of the package and of its build, but for that of the sanitizers, which ``make fuzz`` sets."""
+    sources = [*(ROOT / "prime_dali").rglob("*.py"), *(ROOT / "csrc").rglob("*.cpp"), ROOT / "setup.py"]
+    named = {name for path in sources for name in re.findall(r"PRIME_DALI_[A-Z_]+", path.read_text())}
+    documented = set(re.findall(r"^\| `(PRIME_DALI_[A-Z_]+)`", (ROOT / "docs/index.md").read_text(), re.M))
+    assert named - {"PRIME_DALI_SANITIZE"} == documented
+
+
 def test_links_into_the_repository_are_there() -> None:
-    for page in PAGES:
+    for page in [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page}: {link}"
