@@ -5,7 +5,7 @@ PRIME_DALI_CUDA_ARCHS=80;90  compute capabilities (default: all that compiler an
 PRIME_DALI_MARCH=x86-64-v3   instruction set of the CPU back end (default on x86-64: AVX2, FMA, F16C, and once more for
                              AVX-512, which is used where the processor has it)
 PRIME_DALI_SANITIZE=1        with the address and undefined-behavior sanitizers of the C++ compiler (make fuzz)
-PRIME_DALI_NAME_VARIANT=1    the version says what was built, 0.1.0+cpu or 0.1.0+cu13: that of wheels (make wheel)
+PRIME_DALI_NAME_VARIANT=1    the version says what was built, 0.1.0+cpu or 0.1.0+cu13: that of wheels (make wheels)
 CUDA_HOME                    CUDA toolkit (default: that of the nvcc on PATH)
 MAX_JOBS=4                   how many files are compiled at a time (default: a few more than the cores)
 """

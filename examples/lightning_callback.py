@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader
 from torchvision.models import resnet18
 from torchvision.transforms import v2
-from torchvision_loader import NumberedFolder
+from torchvision_loader import IndexedFolder
 
 from prime_dali import PRIME
 from prime_dali.integrations.lightning import PRIMECallback
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train."""
     options = parse(__doc__, argv)
     crop = v2.Compose([v2.RandomResizedCrop(options.size), v2.RandomHorizontalFlip(), v2.PILToTensor()])  # uint8
-    data = NumberedFolder(options.folder, crop)  # (image, label, index)
+    data = IndexedFolder(options.folder, crop)  # (image, label, index)
     augment = PRIME("imagenet", seed=1, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     prime = PRIMECallback(augment, index_key=2)
     trainer = Trainer(max_epochs=options.epochs, callbacks=[prime], accelerator=options.device)

@@ -2,7 +2,7 @@
 
     python examples/ray_data.py FOLDER --epochs 90 --workers 8
 
-An image's draws depend on its own number and the epoch, not on batches, actors or machines. --workers is the number of
+An image's draws depend on its index and the epoch, not on batches, actors or machines. --workers is the number of
 actors. With num_gpus=1 in map_batches each of them runs on a GPU.
 """
 

@@ -2,7 +2,7 @@
 
     python examples/timm_loop.py FOLDER --epochs 90
 
-Any loader of uint8 images, or of floats in [0, 1], does; here it is torchvision's. It gives no numbers of the images,
+Any loader of uint8 images, or of floats in [0, 1], does; here it is torchvision's. It returns no index of the images,
 so PRIME counts; save its ``state_dict`` with the network's to resume a run. For timm's own loader see timm_splits.py.
 """
 

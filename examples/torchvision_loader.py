@@ -2,7 +2,7 @@
 
     python examples/torchvision_loader.py FOLDER --epochs 90
 
-PRIME's draws depend on each image's own number and the epoch, not on batch size, order or workers. The crops and flips
+PRIME's draws depend on each image's index and the epoch, not on batch size, order or workers. The crops and flips
 come from torch's generators in the workers.
 """
 
@@ -20,11 +20,11 @@ from torchvision.transforms import v2
 from prime_dali import PRIME
 
 
-class NumberedFolder(ImageFolder):
-    """An ImageFolder that gives each image's own number too."""
+class IndexedFolder(ImageFolder):
+    """An ImageFolder that returns each image's index too."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int, int]:
-        """Image, label, number."""
+        """Image, label, index."""
         return *super().__getitem__(index), index
 
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train, and print the last loss of every epoch."""
     options = parse(__doc__, argv)
     crop = v2.Compose([v2.RandomResizedCrop(options.size), v2.RandomHorizontalFlip(), v2.PILToTensor()])  # uint8
-    data = NumberedFolder(options.folder, crop)
+    data = IndexedFolder(options.folder, crop)
     # All batches have one size; a folder that is smaller than a batch makes one batch.
     loader = DataLoader(data, min(options.batch, len(data)), True, num_workers=options.workers, drop_last=True)
     model = resnet18(num_classes=len(data.classes)).to(options.device)
