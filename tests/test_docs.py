@@ -79,18 +79,32 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         exec(compile("\n" * line + code, str(page), "exec"), found)
 
 
+# What a batch script puts before the options that it is given.
+SCRIPTS = {"grid": ["analyze"], "shards": [], "train_one_node": ["train"], "train_many_nodes": ["train"]}
+MODULES = {"prime_dali": [], "prime_dali.cli": [], "prime_dali.integrations.timm": ["timm"]}  # python -m
+
+
 def commands(page: Path) -> Iterator[list[str]]:
-    for block in blocks(page, "sh"):
-        for line in block["code"].replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            for module in ("prime_dali", "prime_dali.cli"):  # python -m prime_dali
-                if module in words:
-                    words = ["prime-dali", *words[words.index(module) + 1 :]]
-            if words and words[0] == "prime-dali":
-                yield words[1:]
+    """The words after ``prime-dali`` of each command of a page, or of the comments of an example."""
+    text = page.read_text()
+    code = "".join(block["code"] for block in blocks(page, "sh"))
+    if page.suffix != ".md":
+        code = "\n".join(re.findall(r"^# +(.*)$", text, re.M))
+    for line in code.replace("\\\n", " ").splitlines():
+        if "prime" not in line and ".sbatch" not in line:
+            continue
+        plain = line.replace("job=$(", "").replace(")", "").replace("$k", "1").replace("; done", "")
+        words = shlex.split(plain, comments=True)
+        for i, word in enumerate(words):
+            script = SCRIPTS.get(word.removeprefix("examples/slurm/").removesuffix(".sbatch"))
+            before = script if word.endswith(".sbatch") else MODULES.get(word, [] if word == "prime-dali" else None)
+            if before is not None and "..." not in words:
+                yield [*before, *words[i + 1 :]]
+                break
 
 
-COMMANDS = [(page, words) for page in [*PAGES, ROOT / "README.md"] for words in commands(page)]
+EXAMPLES = [*sorted((ROOT / "examples").rglob("*.yaml")), *sorted((ROOT / "examples").rglob("*.sbatch"))]
+COMMANDS = [(page, words) for page in [*PAGES, ROOT / "README.md", *EXAMPLES] for words in commands(page)]
 
 
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[f"{p.stem}: {' '.join(w)}"[:70] for p, w in COMMANDS])
@@ -101,6 +115,12 @@ def test_commands_parse(page: Path, words: list[str], tmp_path: Path, monkeypatc
 
     def parse(words: list[str]) -> Any:
         command, rest = words[0], words[1:]
+        if command == "timm":  # its own options end at the script
+            return (
+                importlib.import_module("prime_dali.integrations.timm")
+                .parser()
+                .parse_args(rest[: rest.index("train.py") + 1])
+            )
         if command not in cli._MODULES:
             return cli.parser(command).parse_args(rest)
         module = importlib.import_module(f"prime_dali.{cli._MODULES[command][0]}")
@@ -111,7 +131,8 @@ def test_commands_parse(page: Path, words: list[str], tmp_path: Path, monkeypatc
         return module.parser().parse_args(rest)
 
     try:
-        parse(words)  # bad usage exits
+        with contextlib.suppress(SystemExit) if "--help" in words else contextlib.nullcontext():
+            parse(words)  # bad usage exits
     except ImportError as error:
         pytest.skip(f"what prime-dali {words[0]} needs is not installed: {error}")
 
