@@ -47,6 +47,7 @@ class Cifar:
     labels: NDArray[np.int64]
     """``[N]``, indices into ``classes``."""
     classes: tuple[str, ...]
+    """Names, by label."""
 
 
 def read_cifar(folder: str | Path, classes: int, *, train: bool, label: str | None = None) -> Cifar:
