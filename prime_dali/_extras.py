@@ -26,6 +26,15 @@ PACKAGES = {
 }  # fmt: skip
 """By extra: names of modules, and of the packages that contain them."""
 
+INCLUDED = {
+    "torchvision": "torch",
+    "timm": "torchvision",
+    "lightning": "torch",
+    "huggingface": "torchvision",
+    "train": "torch",
+}
+"""By extra: another one that it includes."""
+
 _OF_DEMO = ("demo", "gallery", "augment")
 
 
@@ -36,8 +45,9 @@ def install(extra: str) -> str:
 
 
 def missing(extra: str) -> list[str]:
-    """The packages of an extra that are not installed."""
-    return [package for module, package in PACKAGES[extra].items() if not there(module)]
+    """The packages of an extra, and of what it includes, that are not installed."""
+    lacking = missing(INCLUDED[extra]) if extra in INCLUDED else []
+    return lacking + [package for module, package in PACKAGES[extra].items() if not there(module)]
 
 
 @contextlib.contextmanager
@@ -47,10 +57,8 @@ def importing(what: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        lacking = missing(extra)
-        if (error.name or "").partition(".")[0] == "torch" and "torch" not in lacking:
-            lacking.insert(0, "torch")  # which other extras include
-        needs = f"{what} needs {', '.join(lacking) or 'another package'} ({error}): {install(extra)}"
+        lacking = ", ".join(missing(extra)) or "another package"
+        needs = f"{what} needs {lacking} ({error}): {install(extra)}"
         raise ImportError(needs, name=error.name) from error
 
 

@@ -238,6 +238,8 @@ def test_extras_are_those_of_the_package() -> None:
     for extra, packages in _extras.PACKAGES.items():
         named = {re.match(r"[\w-]+", requirement)[0] for requirement in extras[extra]}  # type: ignore[index]
         assert named - {"prime-dali"} == set(packages.values()), extra
+        included = re.findall(r"prime-dali\[([\w-]+)\]", " ".join(extras[extra]))
+        assert included == [_extras.INCLUDED[extra]] if extra in _extras.INCLUDED else not included, extra
 
 
 BASIS = {"numpy", "torch", "nvidia", "cupy", "ml_dtypes"}  # nobody needs the last one who does not have it
@@ -304,7 +306,17 @@ def test_doctor_lists_extras_and_ends_with_a_verdict(
     *lines, verdict = capsys.readouterr().out.splitlines()
     assert any(line.startswith("  [ok] extra 'train': complete") for line in lines)
     assert any("native DALI operator" in line for line in lines)
+    libraries = {line.split("'")[1] for line in lines if "] extra '" in line}
+    assert libraries >= _extras.PACKAGES.keys() - {
+        "torch",
+        "dali-cuda13",
+        "cupy-cuda13",
+    }  # which have lines of their own
     assert verdict.startswith("verdict: ")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "torch", None)
+        assert cli.main(["doctor"]) == 0
+        assert "extra 'train': missing: torch\n" in capsys.readouterr().out
     monkeypatch.setattr(_extras, "missing", lambda extra: ["pillow"])
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out

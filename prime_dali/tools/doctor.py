@@ -8,10 +8,15 @@ from collections.abc import Sequence
 from .. import __version__, _extras, _findings
 from .._findings import Finding
 
-_COMMANDS = {
+_PURPOSES = {
     "demo": "gallery, augment, demo",
     "train": "train, corrupt, evaluate, analyze",
     "formats": "data sets in TFRecord, Parquet and Arrow",
+    "torchvision": "prime_dali.v2",
+    "timm": "prime_dali.integrations.timm",
+    "lightning": "prime_dali.integrations.lightning",
+    "huggingface": "prime_dali.integrations.huggingface",
+    "ray": "prime_dali.ray",
 }
 
 
@@ -28,11 +33,11 @@ def plugin(dali: Finding) -> Finding:
 
 
 def extras() -> list[Finding]:
-    """Whether the packages of the extras are there that commands need."""
+    """Whether the packages of the extras are there that commands and the modules for training libraries need."""
     found = []
-    for extra, commands in _COMMANDS.items():
+    for extra, purpose in _PURPOSES.items():
         missing = _extras.missing(extra)
-        detail = f"missing: {', '.join(missing)}" if missing else f"complete, for {commands}"
+        detail = f"missing: {', '.join(missing)}" if missing else f"complete, for {purpose}"
         found.append(Finding(f"extra {extra!r}", not missing, detail, _extras.install(extra)))
     return found
 
