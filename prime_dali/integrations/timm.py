@@ -198,7 +198,9 @@ def parser() -> _command.Parser:
         prog="python -m prime_dali.integrations.timm",
         description="Run timm's train.py, or another script that uses timm.data.create_loader, with PRIME in its "
         "training loader. Options of this command come before the script.",
+        add_help=False,  # with --debug, which would do nothing: errors of the script keep their traceback
     )
+    out.add_argument("-h", "--help", action="help", help="show this help message and exit")
     _options.add_distributions(out)
     out.add_argument("--prime-seed", type=_command.whole(0, 2**63 - 1), default=0, help="seed of PRIME's draws")
     out.add_argument("script", type=Path, help="timm's train.py")
