@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -193,4 +194,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=main.__doc__).parse_args()  # there are no options; --help draws nothing
     main()
