@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed")
 import dali_runs
 from dali_runs import IMAGES, MEAN, SIZE, STD, TORCH, expected, run
 from nvidia.dali import Pipeline, fn, pipeline_def, types
+from nvidia.dali.pipeline import experimental
 
 device, mode = dali_runs.device, dali_runs.mode  # fixtures
 
@@ -215,6 +217,27 @@ def test_without_an_index_calls_ranks_and_pipelines_differ(monkeypatch: pytest.M
     first = drawn(rank=0)
     assert len({*first, *drawn(rank=1), *drawn(rank=0, seed=7)}) == 6
     assert drawn(rank=0) == first
+
+
+def test_in_debug_mode_every_batch_has_the_same_arguments() -> None:
+    """DALI runs the definition for each, and refuses an operator whose seed has changed. It has no such mode without a
+    GPU: operators that fail are counted too."""
+    found = []
+
+    @experimental.pipeline_def(batch_size=1, num_threads=1, device_id=None, debug=True)
+    def pipeline():
+        images = fn.external_source(lambda: [IMAGES[0]])
+        for _ in range(2):
+            found.append(prime_dali.dali.operator._stream(1))
+            with contextlib.suppress(RuntimeError):
+                fn.random.uniform(seed=found[-1])
+        return images
+
+    built = pipeline()
+    built.run()
+    built.run()
+    assert found[:2] == found[2:]
+    assert found[0] != found[1]
 
 
 def test_an_index_without_an_epoch_is_warned_of() -> None:

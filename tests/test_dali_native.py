@@ -119,6 +119,10 @@ def test_the_native_operator_itself(device: str, plugin: Path) -> None:
             )
         ),
         ({"mean": [0.5]}, "mean, std: expected as many numbers each, got 1 and 0"),
+        (
+            {"mean": [124.0] * 3, "std": [58.0] * 3},
+            r"mean: expected numbers up to 1, on the \[0, 1\] scale, got 124; divide mean and std of the 0 to 255",
+        ),
         ({"std": [0.5, 0.5, 0.0], "mean": [0.5] * 3}, "std: expected positive numbers, got 0"),
         ({"dtype": types.INT32}, "dtype: expected UINT8, UINT16, FLOAT16 or FLOAT"),
         ({"output_layout": "WHC"}, "output_layout: expected HWC or CHW, or of sequences FHWC or FCHW, got WHC"),
@@ -143,6 +147,51 @@ def test_images_of_unknown_layout_in_the_native_operator(axes: int, message: str
     built.build()
     with pytest.raises(RuntimeError, match=message):
         built.run()
+
+
+@pytest.mark.parametrize(("known", "layout", "fits"), [
+    ("CHW", "HWC", False),  # these images could be either
+    ("WHC", "HWC", False),
+    ("HWC", "HWC", True),
+    ("", "HWC", True),
+    ("FHWC", "FCHW", False),
+    ("DHWC", "FHWC", True),
+])  # fmt: skip
+def test_a_layout_that_dali_knows_otherwise(known: str, layout: str, fits: bool, plugin: Path) -> None:
+    images = np.zeros((2,) * (len(layout) - 3) + (12, 12, 12), np.uint8)
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def pipeline():
+        image = fn.external_source(lambda: [images], layout=known)
+        return prime_dali.dali.prime(image, "cifar", layout=layout, mode="native")
+
+    if fits:
+        assert pipeline().run()[0].layout() == layout
+        return
+    with pytest.raises(RuntimeError, match=f"images: expected {layout}, as layout= says, got {known}, as DALI knows"):
+        pipeline().run()
+
+
+def test_numbers_of_each_image(plugin: Path) -> None:
+    """An alpha of any type; integers that are integers."""
+
+    def run_once(name: str, number: np.ndarray) -> np.ndarray:
+        @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+        def pipeline():
+            given = {"index": 7, name: fn.external_source(lambda: [number])}
+            image = fn.external_source(lambda: [IMAGES[0]])
+            return fn.prime.augment(image, seed=2, **given, **prime_dali.dali.arguments("cifar"))
+
+        return np.array(pipeline().run()[0][0])
+
+    expected = run_once("alpha", np.array(0.5, np.float32))
+    for dtype in (np.float16, np.float64):
+        np.testing.assert_array_equal(run_once("alpha", np.array(0.5, dtype)), expected)
+        for name in ("index", "epoch", "flip"):
+            with pytest.raises(RuntimeError, match=f"{name}: expected integers that fit int64, got .*; cast them"):
+                run_once(name, np.array(1, dtype))
+    with pytest.raises(RuntimeError, match="alpha: expected one number per image, got shape 3 for image 0; in dynamic"):
+        run_once("alpha", np.ones(3, np.float32))
 
 
 def test_the_native_operator_in_dynamic_mode(plugin: Path) -> None:

@@ -81,7 +81,8 @@ def prime(
         mean, std: Per channel, on the [0, 1] scale: the output is ``(y - mean) / std``. Both or neither.
         out_dtype: ``types.UINT8``, ``UINT16``, ``FLOAT16`` or ``FLOAT``, or that dtype of torch or NumPy, or its name,
             as ``torch.float16`` or ``"float16"``. None: that of the images, or FLOAT if integers are normalized.
-        layout: Axes of the images, ``"HWC"`` or ``"CHW"``, or of sequences ``"FHWC"`` or ``"FCHW"``.
+        layout: Axes of the images, ``"HWC"`` or ``"CHW"``, or of sequences ``"FHWC"`` or ``"FCHW"``. Mode ``native``
+            refuses images that DALI knows to have others.
         out_layout: Axes of the result, in another order. None: ``layout``.
         mode: See above.
 
@@ -149,7 +150,8 @@ def _nodes(images: Any, index: Any, epoch: Any, flip: Any, seed: int) -> dict[st
     return nodes
 
 
-_unkeyed: weakref.WeakKeyDictionary[Pipeline, int] = weakref.WeakKeyDictionary()  # calls without an index
+# Calls without an index, and the number of operators before the last one.
+_unkeyed: weakref.WeakKeyDictionary[Pipeline, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 
 def _stream(seed: int) -> int:
@@ -158,8 +160,11 @@ def _stream(seed: int) -> int:
     pipeline = Pipeline.current()
     before = own = 0
     if pipeline is not None:
-        before = _unkeyed.get(pipeline, 0)
-        _unkeyed[pipeline] = before + 1
+        before, last = _unkeyed.get(pipeline, (0, -1))
+        operators = getattr(pipeline, "_cur_operator_id", last + 1)  # DALI counts them in debug mode,
+        if operators <= last:  # which runs the definition for every batch, and wants the same arguments each time
+            before = 0
+        _unkeyed[pipeline] = before + 1, operators
         own = pipeline.seed or 0
     # Odd numbers, so that small seeds, ranks and counts do not add up to the same sum.
     return (seed + 0x9E3779B1 * _distributed.rank() + 0x85EBCA77 * before + 0xC2B2AE3D * own) & 0x7FFFFFFF
@@ -247,7 +252,7 @@ def _integers(name: str, xp: Any, samples: Sequence[Any]) -> Any:
     if kind == "int64" or (kind == "bool" and name == "flip"):
         return numbers
     if kind not in ("int8", "int16", "int32", "uint8", "uint16", "uint32"):
-        raise TypeError(f"{name}: expected integers that fit int64, got {kind}")
+        raise TypeError(f"{name}: expected integers that fit int64, got {kind}; cast them to INT64")
     return numbers.astype(np.int64) if hasattr(numbers, "astype") else numbers.long()
 
 

@@ -79,6 +79,9 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     expect(mean.size() == std.size(), "mean, std: expected as many numbers each, got ", mean.size(), " and ",
            std.size());
     means_.assign(mean.begin(), mean.end());
+    for (float m : mean)
+      expect(m <= 1.f, "mean: expected numbers up to 1, on the [0, 1] scale, got ", m,
+             "; divide mean and std of the 0 to 255 scale by 255");
     for (float s : std) {
       expect(s > 0.f, "std: expected positive numbers, got ", s);
       scales_.push_back(1.0 / s);
@@ -145,6 +148,11 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     expect(axes == layout.size(), "images: expected ", int{layout.size()}, " axes, ", layout, ", got ", axes,
            axes < 3 ? "; images without an axis of channels need one"
                     : "; layout=\"HWC\" or \"CHW\" are images, \"FHWC\" or \"FCHW\" sequences");
+    for (int axis = 0; axis < known.size(); ++axis)  // other letters, as D, may be frames
+      expect(known[axis] == layout[axis] || TensorLayout("FHWC").find(known[axis]) < 0, "images: expected ", layout,
+             ", as layout= says, got ", known,
+             ", as DALI knows them; give their layout=, or correct what DALI knows by ", "fn.reshape(images, layout=\"",
+             layout, "\")");
     return layout;
   }
 
@@ -167,15 +175,16 @@ class Augment : public rng::OperatorWithRng<Operator<Backend>> {
     std::vector<T> values(images);
     const DALIDataType type = given.type();
     expect(!std::is_integral_v<T> ||
-               (type != DALI_FLOAT && type != DALI_UINT64 && (type != DALI_BOOL || name == std::string("flip"))),
-           name, ": expected integers that fit int64, got ", type);
+               (!IsFloatingPoint(type) && type != DALI_UINT64 && (type != DALI_BOOL || name == std::string("flip"))),
+           name, ": expected integers that fit int64, got ", type, "; cast them to INT64");
     for (int i = 0; i < images; ++i) {
       expect(volume(given.tensor_shape(i)) == 1, name, ": expected one number per image, got shape ",
-             given.tensor_shape(i));
-      TYPE_SWITCH(type, type2id, Given,
-                  (bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float),
-                  (values[i] = static_cast<T>(*static_cast<const Given*>(given.raw_tensor(i)));),
-                  (DALI_FAIL(make_string(name, ": expected numbers, got ", type));));
+             given.tensor_shape(i), " for image ", i, "; in dynamic mode give a batch, as of ndd.as_batch");
+      TYPE_SWITCH(
+          type, type2id, Given,
+          (bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float16, float, double),
+          (values[i] = static_cast<T>(*static_cast<const Given*>(given.raw_tensor(i)));),
+          (DALI_FAIL(make_string(name, ": expected numbers, got ", type));));
     }
     return values;
   }
@@ -368,7 +377,8 @@ of DALI's checkpoints.)",
     .AddOptionalArg<int64_t>("flip", "Nonzero: all outputs of the image are mirrored left to right.", int64_t{0}, true)
     .AddOptionalArg<float>("alpha", "Scales every amplitude of the image, in addition to the configuration's alpha.",
                            1.f, true)
-    .AddOptionalArg<int64_t>("key", R"(The run's seed, in dynamic mode, which has no ``seed``. Without it, ``seed``.)",
+    .AddOptionalArg<int64_t>("key", R"(The run's seed, in dynamic mode, which has no ``seed``. Without it, ``seed``,
+which is -1 there.)",
                              nullptr)
     .AddOptionalArg("view", "Numbers of the views, one output each; -1 is the clean image.", std::vector<int>{0})
     .AddOptionalArg("mean",
@@ -378,7 +388,9 @@ of DALI's checkpoints.)",
     .AddOptionalTypeArg("dtype", R"(UINT8, UINT16, FLOAT16 or FLOAT. Without it, that of the images, or FLOAT if
 integers are normalized.)")
     .AddOptionalArg<std::string>("layout",
-                                 "The axes of the images in one of the orders above. Without it, as DALI knows.", "")
+                                 R"(The axes of the images in one of the orders above. Without it, as DALI knows, or
+channels last.)",
+                                 "")
     .AddOptionalArg<std::string>("output_layout",
                                  "The axes of the images in one of the orders above. Without it, theirs.", "")
     .AddRandomSeedArg()
