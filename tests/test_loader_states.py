@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -67,6 +68,40 @@ def test_a_loader_that_was_started_has_the_same_batches(folder: Path, device: st
     broken.start()
     with pytest.raises(ValueError, match=r"broken\.jpg"):
         next(iter(broken))
+
+
+@pytest.mark.parametrize("of_source", [False, True])
+def test_a_state_of_a_loader_that_was_started(of_source: bool, folder: Path) -> None:
+    """It is that of the batch which the thread makes, and not of the one after it."""
+
+    def make() -> Loader:
+        return train(Source(reader(folder, True), num_images=COUNT) if of_source else folder)
+
+    started, resumed = make(), make()
+    for loader in (started, started):
+        next(iter(loader))
+        loader.start()
+        resumed.load_state_dict(loader.state_dict())
+        assert_same([next(iter(resumed))], [next(iter(loader))])
+
+
+def test_an_interrupt_loses_no_batch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files: Python sees Ctrl-C only when DALI has returned a batch. A source cannot be asked for one again."""
+
+    def interrupted(loader: Loader) -> None:
+        with monkeypatch.context() as patch:
+            run = loader.pipeline.run
+            patch.setattr(loader.pipeline, "run", lambda: [run(), signal.raise_signal(signal.SIGINT)])
+            with pytest.raises(KeyboardInterrupt):
+                next(iter(loader))
+
+    loader = train(folder)
+    interrupted(loader)
+    assert_same([*loader, *loader], [batch for whole in [train(folder)] for _ in range(2) for batch in whole])
+    loader = train(Source(reader(folder, True), num_images=COUNT))
+    interrupted(loader)
+    with pytest.raises(RuntimeError, match="the pipeline has failed; create a new one"):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("keep", [

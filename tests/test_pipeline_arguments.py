@@ -75,7 +75,8 @@ def test_bad_arguments(function: Callable, arguments: dict, exception: type, mes
 
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"data": 3}, TypeError, "data: expected a folder, a Reader or a Source, got int"),
-    ({"data": Source(lambda: 1, num_images=4)}, TypeError, r"source: expected DataNodes \(.*\), got 1"),
+    ({"data": Source(lambda: 1, num_images=4)}, TypeError, "source: expected three outputs, DataNodes of .*, got int$"),
+    ({"data": Source(lambda: (1, 2), num_images=4)}, TypeError, "source: expected three outputs, .*, got int, int$"),
     ({"data": Source(len, num_images=3)}, ValueError, "batch_size: expected at most num_images, 3, got 4"),
     ({"crop": 224}, TypeError, r"crop: expected (Random|Center)Crop\(\.\.\.\), got int \(224\)"),
     ({"output": None}, TypeError, r"output: expected Output\(\.\.\.\), got NoneType"),
@@ -200,6 +201,11 @@ def test_bad_arguments_of_the_loader(folder: Path) -> None:
         Loader("train")
     with pytest.raises(ValueError, match="on_error: expected one of 'raise', 'skip', got 'skipp'; did you mean 'skip'"):
         Loader(loader.pipeline, on_error="skipp")
+    run = train_pipeline(folder, batch_size=4, execution=Execution("cpu"))
+    run.run()
+    for pipeline in (loader.pipeline, run):
+        with pytest.raises(ValueError, match="pipeline: expected one for each Loader, and not run before"):
+            Loader(pipeline)
     with pytest.raises(ValueError, match="on_error: expected 'raise' with a Source"):
         train(Source(reader(folder, True), num_images=COUNT), on_error="skip")
     with pytest.raises(TypeError, match="state: expected a state_dict"):

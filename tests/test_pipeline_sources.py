@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from pipelining import COUNT, SIZE, assert_same, by_number, damaged, picture, re
 from prime_dali.dali import Loader, Source
 
 folder, good = pipelining.folder, pipelining.good  # fixtures
+LABEL = np.int64(0)
 
 
 @pytest.mark.parametrize("decoded", [False, True])
@@ -65,6 +68,57 @@ def test_validation_with_a_source(folder: Path) -> None:
             np.testing.assert_array_equal(image.numpy(), expected[number])
 
 
+@pytest.mark.parametrize("make", [train, validate])
+def test_decoded_images_are_uint8_hwc(make: Callable) -> None:
+    """Floats would be divided by 255 once more, and the axes of others be mistaken."""
+
+    def first(image: np.ndarray) -> torch.Tensor:
+        def source():
+            return (
+                fn.external_source(lambda _: image, batch=False),
+                fn.external_source(lambda _: LABEL, batch=False),
+                None,
+            )
+
+        return next(iter(make(Source(source, num_images=4, decoded=True), size=SIZE, mean=None, std=None))).images
+
+    pixels = np.asarray(picture())
+    assert first(pixels).shape == (4, 3, *SIZE)
+    for image in (
+        pixels.astype(np.float32) / 255, pixels.astype(np.uint16), pixels.transpose(2, 0, 1).copy(), pixels[..., 0].copy(),
+        pixels.ravel(),
+    ):  # fmt: skip
+        got = f"got {image.dtype} {re.escape(str(list(image.shape)))}"
+        with pytest.raises(RuntimeError, match=f"images: image 0 of a batch: expected uint8 HWC .*, {got}; convert it"):
+            first(image)
+
+
+def test_a_source_that_ends_or_fails(good: list[Path]) -> None:
+    """Its outputs are then not of one batch, so a loop cannot go on: labels would be those of other images."""
+
+    def loader(end: Exception) -> Loader:
+        def label(info):
+            if info.idx_in_epoch == 6:
+                raise end
+            return np.int64(info.idx_in_epoch)
+
+        def source():
+            files = [str(file) for file in good[:2]]
+            return [*fn.readers.file(files=files)[:1], fn.external_source(label, batch=False), None]
+
+        return train(Source(source, num_images=8), batch_size=4, prefetch_queue_depth=1)
+
+    ended, failed = loader(StopIteration()), loader(OSError("the network is away"))
+    assert [next(iter(one)).labels.tolist() for one in (ended, failed)] == [[0, 1, 2, 3]] * 2
+    with pytest.raises(RuntimeError, match="source: expected batches without an end, got one after 1 batch; give fn"):
+        next(iter(ended))
+    with pytest.raises(OSError, match="the network is away"):
+        next(iter(failed))
+    for one in (ended, failed):
+        with pytest.raises(RuntimeError, match="the pipeline has failed"):
+            next(iter(one))
+
+
 def archive(path: Path, labels: list[bytes]) -> Path:
     with tarfile.open(path, "w") as tar:
         for i, label in enumerate(labels):
@@ -97,6 +151,7 @@ def test_labels_of_a_webdataset(training: bool, tmp_path: Path) -> None:
     (np.array([3], np.uint8), "expected labels that are integers, or their text"),
     (np.array(0.5, np.float32), r"expected labels of one integer each, got float32 \[\]"),
     (np.array([1, 2], np.int32), r"expected labels of one integer each, got int32 \[2\]"),
+    (np.array(2**63, np.uint64), "expected labels that fit int64, got 9223372036854775808"),
     (np.array(3, np.uint8), None),
     (np.array([3], np.int16), None),
 ])  # fmt: skip

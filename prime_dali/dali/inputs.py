@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvidia.dali.data_node import DataNode
 
+from .._arguments import MAX_CHANNELS
 from ..data.pictures import reader, refused
 from .dataset import Images
 from .operator import fn, types
@@ -49,10 +50,12 @@ def of_source(source: Source, batch_size: int, batches: int, numbered: bool) -> 
         TypeError: It returns something else than nodes.
     """
     given = source.function()
-    nodes = isinstance(given, tuple) and len(given) == 3 and all(isinstance(node, DataNode) for node in given[:2])
-    if not nodes or not isinstance(given[2], (DataNode, type(None))):
-        raise TypeError(f"source: expected DataNodes (images, labels, image indices or None), got {given!r}")
-    images, label, index = given
+    outputs = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    images, label, index = outputs if len(outputs) == 3 else (None, None, None)
+    if not (isinstance(images, DataNode) and isinstance(label, DataNode) and isinstance(index, (DataNode, type(None)))):
+        got = ", ".join(type(output).__name__ for output in outputs)
+        wanted = "three outputs, DataNodes of images, labels and image indices or None"
+        raise TypeError(f"source: expected {wanted}, got {got or 'none'}")
     if index is None:
         index = fn.random.uniform(range=[-(2.0**62), 2.0**62], dtype=types.INT64)
     epochs = None
@@ -64,10 +67,25 @@ def of_source(source: Source, batch_size: int, batches: int, numbered: bool) -> 
     return Inputs(images, numbers("labels", label), numbers("image indices", index), epochs)
 
 
-def check_depths(*encoded: list[Any]) -> None:
-    """ValueError for an encoded image whose pixels the decoder would clamp or scale to 8 bits."""
-    for place, data in enumerate(encoded[0] if encoded else ()):
-        why = refused(reader(data))
+def seen(images: DataNode, decoded: bool) -> tuple[DataNode, DataNode]:
+    """What :func:`check` looks at: the shapes of images, and themselves, or on a GPU a pixel of each."""
+    if not decoded:
+        return fn.peek_image_shape(images), images
+    return images.shape(), images if images.device == "cpu" else images[:1, :1].cpu()
+
+
+def check(shapes: list[Any], images: list[Any], decoded: bool) -> None:
+    """ValueError for an encoded image whose pixels the decoder would clamp or scale to 8 bits, or a decoded one that is
+    not uint8 HWC."""
+    for place, (shape, image) in enumerate(zip(shapes, images, strict=True)):
+        if not decoded:
+            why = refused(reader(image))
+        elif image.dtype != np.uint8 or len(shape) != 3 or not 1 <= shape[2] <= MAX_CHANNELS:
+            wanted = f"uint8 HWC of 1 to {MAX_CHANNELS} channels from a source with decoded=True"
+            hint = "convert it in the source, or say decoded=False for encoded images"
+            why = f"expected {wanted}, got {image.dtype} {shape.tolist()}; {hint}"
+        else:
+            continue
         if why:
             raise ValueError(f"images: image {place} of a batch: {why}")
 
@@ -92,4 +110,7 @@ def _number(name: str, value: NDArray[Any]) -> int:
         return int(text)
     if value.dtype.kind not in "iu" or value.size != 1:
         raise TypeError(f"source: expected {name} of one integer each, got {value.dtype} {list(value.shape)}")
-    return int(value.item())
+    number = int(value.item())
+    if number >= 2**63:
+        raise ValueError(f"source: expected {name} that fit int64, got {number}")
+    return number

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-from nvidia.dali import Pipeline
 
 from .. import _arguments
 from .._native import require_torch
 from .._states import Kind
 from .._wording import plural
 from ..config import with_new_names
-from ..data.pictures import PhotoError, reader, refused
-from ..data.records import Records
+from ..data.pictures import PhotoError
+from .broken import broken_images
 from .dataset import Images
-from .operator import fn, types
 from .pipelines import ImagePipeline
 
 if TYPE_CHECKING:
@@ -62,7 +57,7 @@ class Loader:
     If a loop is left before the end of its epoch, the next one resumes there: no image is lost or repeated.
 
     Args:
-        pipeline: From :func:`train_pipeline` or :func:`val_pipeline`. One loader per pipeline.
+        pipeline: From :func:`train_pipeline` or :func:`val_pipeline`: one for each loader, and not run before.
         on_error: What happens when an image cannot be read or decoded. ``"raise"``: a ValueError that names it.
             ``"skip"``: a warning is logged, from then on the next good image of the list is read instead (with its own
             label and index, so that an epoch keeps its length), and the pipeline restarts from the same batch. Only
@@ -96,10 +91,17 @@ class Loader:
         _arguments.one_of("on_error", on_error, ("raise", "skip"))
         if on_error == "skip" and pipeline.data is None:
             raise ValueError("on_error: expected 'raise' with a Source, whose files are unknown here, got 'skip'")
+        if pipeline.taken:
+            raise ValueError(
+                "pipeline: expected one for each Loader, and not run before, got one that was run or that another has; "
+                "make another by train_pipeline or val_pipeline"
+            )
+        pipeline.taken = True
         self.pipeline, self.on_error = pipeline, on_error
         self._done = 0  # batches returned, from the start of epoch 0
         self._failed = False
-        self._first: Future[Sequence[Any]] | None = None  # what start() runs
+        self._first: Future[Sequence[Any]] | None = None  # what start() runs,
+        self._before: bytes | None = None  # and the checkpoint before it, of a source
         # On a GPU: the last batch, and earlier ones that torch may still read, each with its event.
         self._last: Any = None
         self._held: list[tuple[Any, torch.cuda.Event]] = []
@@ -123,8 +125,13 @@ class Loader:
         begins with that batch, and raises the errors of the thread."""
         if self._first is None:
             thread = ThreadPoolExecutor(1, "prime-dali-start")
-            self._first = thread.submit(self._run)
+            self._first = thread.submit(self._run_first)
             thread.shutdown(wait=False)
+
+    def _run_first(self) -> Sequence[Any]:
+        if self.pipeline.data is None:
+            self._before = self.pipeline.checkpoint()
+        return self._run()
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches of an epoch, or the rest of one after ``break`` or ``load_state_dict``.
@@ -138,7 +145,7 @@ class Loader:
             self._wait_for_readers()
             first, self._first = self._first, None
             batch = self._batch(self._run() if first is None else first.result())
-            self._done += 1
+            self._done, self._before = self._done + 1, None
             last = self._done % len(self) == 0
             yield batch
             if last:
@@ -151,12 +158,16 @@ class Loader:
         It consists of strings, ints, bools, lists, dictionaries with string keys, and None, so ``torch.save`` and
         ``torch.load``, JSON and pickle preserve it.
         """
-        data = self.pipeline.data
+        data, checkpoint = self.pipeline.data, None
+        if data is None:
+            if self._first is not None:
+                self._first.exception()  # the thread is over, and has the checkpoint
+            checkpoint = base64.b64encode(self._before or self.pipeline.checkpoint()).decode()
         return {
             "batches": self._done,
             "settings": self._settings(),
             "replaced": [[broken, good] for broken, good in self.replaced.items()],
-            "checkpoint": base64.b64encode(self.pipeline.checkpoint()).decode() if data is None else None,
+            "checkpoint": checkpoint,
         }
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
@@ -195,7 +206,7 @@ class Loader:
             self._first.exception()  # the thread is over, and its batch not the one to resume from
         if data is not None:
             data.replaced = replaced
-        self._first = None
+        self._first = self._before = None
         self.pipeline, self._done, self._failed = pipeline, done, False
 
     def _settings(self) -> dict[str, Any]:
@@ -207,10 +218,19 @@ class Loader:
         while True:
             try:
                 return self.pipeline.run()
-            except (RuntimeError, UnicodeDecodeError, PhotoError) as error:  # DALI's text may be no UTF-8
+            except BaseException as error:  # also what a source raises: its other outputs are then one batch ahead
                 self._failed = True
                 data = self.pipeline.data
-                if data is None:
+                if data is not None and not isinstance(error, Exception):  # an interrupt: the batch may be lost
+                    self.pipeline, self._failed = self.pipeline.restarted(self._done), False
+                if isinstance(error, StopIteration):  # a generator, as __iter__ is, must not let it through
+                    raise RuntimeError(
+                        "source: expected batches without an end, got one after "
+                        f"{plural(self._done, 'batch', 'batches')}; give fn.external_source cycle=True, or a function "
+                        "that starts again"
+                    ) from error
+                # DALI's text may be no UTF-8
+                if data is None or not isinstance(error, (RuntimeError, UnicodeDecodeError, PhotoError)):
                     raise
                 # The pipeline prefetches: the broken file may be in a later batch than the requested one.
                 steps = range(self._done, self._done + self.pipeline.prefetch_queue_depth + 1)
@@ -335,48 +355,3 @@ def _checkpoint(given: Any, wanted: bool) -> bytes | None:
         return base64.b64decode(given, validate=True) if isinstance(given, str) else given
     except ValueError as error:
         raise ValueError(f"state: checkpoint: expected base64 ({error})") from error
-
-
-def broken_images(records: Records, numbers: Iterable[int], device_id: int | None) -> dict[int, str]:
-    """Which of these images cannot be read or decoded: by index, a message that names the file or shard."""
-    found: dict[int, str] = {}
-    sound: dict[int, NDArray[np.uint8]] = {}
-    for number in numbers:
-        try:
-            data = np.frombuffer(records.encoded(number), np.uint8)
-        except PhotoError as error:
-            found[number] = str(error)
-            continue
-        why = refused(reader(data))
-        if why:
-            found[number] = f"{records.name(number)}: not a readable image ({why})"
-        else:
-            sound[number] = data
-
-    def halve(places: list[int]) -> None:
-        why = _why_not_decoded([sound[place] for place in places], device_id) if places else None
-        if why is None:
-            return
-        if len(places) == 1:
-            found[places[0]] = f"{records.name(places[0])}: {why}"
-            return
-        halve(places[: len(places) // 2])
-        halve(places[len(places) // 2 :])
-
-    halve(list(sound))
-    return dict(sorted(found.items()))
-
-
-def _why_not_decoded(encoded: list[NDArray[np.uint8]], device_id: int | None) -> str | None:
-    """DALI's reason why one of these images cannot be decoded; None if all can."""
-    pipeline = Pipeline(batch_size=len(encoded), num_threads=2, device_id=device_id, prefetch_queue_depth=1)
-    with pipeline:
-        given = fn.external_source(lambda: encoded, batch=True, dtype=types.UINT8, ndim=1)
-        images = fn.decoders.image(given, device="cpu" if device_id is None else "mixed")
-        pipeline.set_outputs(fn.peek_image_shape(given), images)
-    try:
-        pipeline.run()
-    except (RuntimeError, UnicodeDecodeError) as error:
-        lines = [line for line in str(error).split("encountered:")[-1].splitlines() if line.strip()]
-        return f"cannot be decoded ({lines[0].strip() if lines else 'DALI gives no reason'})"
-    return None

@@ -54,6 +54,7 @@ class ImagePipeline(Pipeline):
         data: The images and their order, or None with a custom source.
         classes: Names of the classes, by label; empty if the data set does not name them.
         settings: The arguments that determine the content of the batches, by name, as plain data.
+        taken: Whether a :class:`Loader` has it or it was run.
 
     Examples:
         >>> from prime_dali.dali import Execution, train_pipeline
@@ -70,9 +71,14 @@ class ImagePipeline(Pipeline):
         self.views, self.out_layout = definition.views, definition.layout
         self.settings = definition.settings
         self.classes = () if definition.data is None else definition.data.records.classes
-        self._definition = definition
+        self._definition, self.taken = definition, False
         with self:
             self.set_outputs(*definition.nodes(start))
+
+    def run(self, *arguments: Any, **inputs: Any) -> Any:
+        """As of ``nvidia.dali.Pipeline``."""
+        self.taken = True
+        return super().run(*arguments, **inputs)
 
     def restarted(self, start: int = 0, checkpoint: bytes | None = None) -> ImagePipeline:
         """A new copy: from batch ``start`` on (a data set), or resumed from ``checkpoint`` (a source)."""
@@ -263,13 +269,13 @@ class _Frame:
 def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: int) -> tuple[DataNode, DataNode]:
     """Random windows of training images, resized, and which of them to flip."""
     images = given.images
+    seen = inputs.seen(images, frame.decoded)
     on_cpu = images.device == "cpu"
-    seen = (images.shape(),) if frame.decoded else (fn.peek_image_shape(images), images)
 
     def windows(
-        index: list[Any], epoch: list[Any], shapes: list[Any], *encoded: list[Any]
+        index: list[Any], epoch: list[Any], shapes: list[Any], looked_at: list[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        inputs.check_depths(*encoded)
+        inputs.check(shapes, looked_at, frame.decoded)
         shape = np.stack(shapes).astype(np.int64)
         numbers, epochs = np.stack(index).reshape(-1), np.stack(epoch).reshape(-1)
         corner, window = random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, crop.area, crop.ratio)
@@ -291,15 +297,12 @@ def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: in
 def _center_crop(frame: _Frame, images: DataNode, crop: CenterCrop) -> DataNode:
     """The center of validation images."""
 
-    def checked(encoded: list[Any], shapes: list[Any]) -> list[Any]:
-        inputs.check_depths(encoded)
-        return shapes
+    def checked(shapes: list[Any], seen: list[Any]) -> list[Any]:
+        inputs.check(shapes, seen, frame.decoded)
+        return [shape.astype(np.float32) for shape in shapes]
 
-    if frame.decoded:
-        shape = images.shape(dtype=types.FLOAT)
-    else:
-        shape = fn.peek_image_shape(images, dtype=types.FLOAT)
-        shape = fn.python_function(images, shape, function=checked, batch_processing=True)
+    shape = fn.python_function(*inputs.seen(images, frame.decoded), function=checked, batch_processing=True)
+    if not frame.decoded:
         images = fn.decoders.image(images, **frame.decoder)
     images = images.gpu() if frame.device == "gpu" else images
     # In pixels of the original image.

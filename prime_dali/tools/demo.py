@@ -94,10 +94,10 @@ def _decodable(photos: list[Path], on_error: str, device: str, report: Report) -
     Raises:
         PhotoError: There are others and ``on_error`` is ``"raise"``, or DALI can decode none.
     """
-    from ..dali import loader
+    from ..dali.broken import broken_images
 
     records = Records([str(path) for path in photos], np.zeros(len(photos), np.int64))
-    broken = loader.broken_images(records, range(len(photos)), 0 if device == "gpu" else None)
+    broken = broken_images(records, range(len(photos)), 0 if device == "gpu" else None)
     if broken and on_error == "raise":
         raise unusable(list(broken.values()))
     for why in broken.values():
