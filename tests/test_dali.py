@@ -59,19 +59,23 @@ def test_flip(device: str, mode: str) -> None:
     np.testing.assert_array_equal(out[1::2], straight[1::2, ..., ::-1])
 
 
-@pytest.mark.parametrize("built", [True, False])
-def test_auto_is_native_where_that_is_compiled(built: bool, plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("loaded", "built"), [(False, True), (False, False), (True, False)])
+def test_auto_is_native_where_that_is_at_hand(
+    loaded: bool, built: bool, plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled, or loaded: from a path of the user's, or from a cache that is gone by now."""
     from prime_dali.dali import operator
 
     taken = []
     for name in ("_native", "_cupy"):
         monkeypatch.setattr(operator, name, lambda *_, name=name, **__: [taken.append(name)])
     monkeypatch.setattr(operator.native, "is_built", lambda: built)
+    monkeypatch.setattr(operator.native, "_loaded", plugin if loaded else None)
     with Pipeline(batch_size=1, num_threads=1, device_id=None):
         prime_dali.dali.prime(fn.external_source(IMAGES, batch=False))
-    assert taken == ["_native" if built else "_cupy"]
+    assert taken == ["_native" if loaded or built else "_cupy"]
     cpu, gpu = SimpleNamespace(device="cpu"), SimpleNamespace(device="gpu")
-    assert operator._mode("auto", {"images": gpu, "index": cpu}) == ("native" if built else "cupy")
+    assert operator._mode("auto", {"images": gpu, "index": cpu}) == ("native" if loaded or built else "cupy")
     assert operator._mode("auto", {"images": gpu, "index": gpu}) == "cupy"
 
 

@@ -30,6 +30,7 @@ from ..config import PrimeConfig, as_config
 _native.require_cpu()
 COMMAND = "prime-dali build-dali-plugin"
 _loaded: Path | None = None
+_QUOTED = 20  # lines of a compiler's errors
 # Nothing here takes time but to compile.
 _FLAGS = ("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wno-free-nonheap-object")
 
@@ -99,6 +100,11 @@ def is_built() -> bool:
         return fault(plugin_path()) is None
     except (RuntimeError, OSError):
         return False
+
+
+def is_ready() -> bool:
+    """Whether the operator can be used at once: it is loaded, from wherever, or compiled."""
+    return _loaded is not None or is_built()
 
 
 def finding(dali: Finding) -> Finding:
@@ -282,10 +288,11 @@ def _compile(target: Path, run_path: str | None = None) -> None:
         with _progress.phase(f"compiling the DALI operator for DALI {nvidia.dali.__version__}, about ten seconds"):
             done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
-            errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+            said = done.stderr.splitlines()
+            errors = said if len(said) <= _QUOTED else [line for line in said if "error" in line] or said
             raise RuntimeError(
                 f"the DALI plugin does not compile for DALI {nvidia.dali.__version__}:\n"
-                + "\n".join(errors[:20])
+                + "\n".join(errors[:_QUOTED])
                 + f"\nthe command was: {' '.join(command)}"
             )
         content = json.dumps({"bytes": made.stat().st_size, "sha256": sha256(made)})

@@ -58,7 +58,8 @@ def prime(
     ``cupy``    ``fn.python_function``: no compilation; CuPy arrays on DALI's own stream, NumPy arrays on the CPU
     ``dlpack``  ``fn.dl_tensor_python_function``: the same through torch, without CuPy
     ``torch``   ``fn.torch_python_function``: for comparison; DALI synchronizes twice per call. Needs a GPU
-    ``auto``    ``native`` if it is compiled and index, epoch and flip are on the CPU, as it requires; else ``cupy``
+    ``auto``    ``native`` if it is loaded or compiled and index, epoch and flip are on the CPU, as it requires; else
+                ``cupy``
     ==========  ====================================================================================================
 
     Args:
@@ -176,7 +177,7 @@ def _mode(mode: str, nodes: dict[str, DataNode]) -> str:
     if mode != "auto":
         return mode
     on_cpu = all(node.device == "cpu" for name, node in nodes.items() if name != "images")
-    return "native" if on_cpu and native.is_built() else "cupy"
+    return "native" if on_cpu and native.is_ready() else "cupy"
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class _Augment:
         if len(shapes) != 1:
             raise ValueError(
                 f"images: expected one size in a batch, got shapes {sorted(shapes)}; make them equal, as with "
-                "fn.resize, or use mode='native', which takes different heights and widths"
+                "fn.resize, or use mode='native', which takes different ones"
             )
         dtypes = {str(image.dtype) for image in images}
         if len(dtypes) != 1:
