@@ -25,6 +25,14 @@ def rank(inherited: int = 0) -> int:
 
     Args:
         inherited: Without a process group, the rank of the process that this one works for, if that has one.
+
+    Raises:
+        ValueError: ``RANK`` is no number.
     """
     group = process_group()
-    return (inherited or int(os.environ.get("RANK", "0"))) if group is None else group[0]
+    if group is not None or inherited:
+        return group[0] if group is not None else inherited
+    given = os.environ.get("RANK", "0")
+    if not given.isdecimal():
+        raise ValueError(f"RANK: expected the number of a rank, as torchrun sets it, got {given!r}; unset it")
+    return int(given)

@@ -209,7 +209,7 @@ def test_channels_and_sequences(dtype: Any, device: str, mode: str) -> None:
 
 
 def test_without_an_index_calls_ranks_and_pipelines_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(rank: int, **options: Any) -> list[bytes]:
+    def drawn(rank: object, **options: Any) -> list[bytes]:
         """What two calls of one pipeline make of one image."""
         monkeypatch.setenv("RANK", str(rank))
         with Pipeline(batch_size=1, num_threads=1, device_id=None, **options) as pipeline:
@@ -221,6 +221,10 @@ def test_without_an_index_calls_ranks_and_pipelines_differ(monkeypatch: pytest.M
     first = drawn(rank=0)
     assert len({*first, *drawn(rank=1), *drawn(rank=0, seed=7)}) == 6
     assert drawn(rank=0) == first
+    with pytest.raises(
+        ValueError, match="RANK: expected the number of a rank, as torchrun sets it, got 'first'; unset"
+    ):
+        drawn(rank="first")
 
 
 def test_in_debug_mode_every_batch_has_the_same_arguments() -> None:

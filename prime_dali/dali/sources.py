@@ -130,7 +130,9 @@ class Source(_Shared):
         function: Called in the pipeline definition; returns DataNodes of images, labels (integers) and image indices
             (integers) or None. With None, numbers from DALI's generator key crops, flips and PRIME. Labels and indices
             of type uint8 and one dimension are text of decimal digits, as WebDataset's ``cls``. Every batch must have
-            ``batch_size`` images, without an end, as from DALI's readers. The function itself shuffles and shards.
+            ``batch_size`` images, without an end, as of DALI's readers. The function itself shuffles and shards.
+            States of a :class:`Loader` have the positions of DALI's readers and random generators, and that of
+            ``fn.external_source`` if it calls a function of ``SampleInfo`` or ``BatchInfo``, not that of generators.
         num_images: Images per epoch on this shard.
         decoded: True: the images are uint8 HWC. False: encoded, on the CPU.
         last_batch: ``"drop"`` or ``"fill"``, as for :class:`Reader`. None: ``"drop"`` in training, ``"fill"`` in
