@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -49,6 +50,12 @@ def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
     ({"data": None, "files": ["a.jpg"], "labels": [0.5]}, TypeError, "labels: expected ints, got float64"),
     ({"data": None, "files": [], "labels": []}, ValueError, "files: expected at least one path, got none"),
     ({"data": None, "files": "a.jpg", "labels": [0]}, TypeError, "files: expected a list of paths, got str"),
+    ({"data": None, "files": {"a.jpg"}, "labels": [0]}, TypeError, "files: expected a list of paths, got set"),
+    ({"data": None, "files": ["a.jpg"], "labels": {0: 0}}, TypeError, "labels: expected a list of ints, got dict"),
+    ({"data": None, "files": iter("a"), "labels": [0]}, TypeError, "files: expected a list of paths, got str_.*iterator"),
+    ({"data": None, "files": ["a", b"b"], "labels": [0, 1]}, TypeError, "files: expected paths, got bytes at place 1"),
+    ({"data": None, "files": ["a"], "labels": np.array([2**63], np.uint64)}, ValueError, "labels: expected ints that fit"),
+    ({"shuffle": "no"}, TypeError, r"shuffle: expected True or False, got str \('no'\)"),
     ({"shard_id": 2, "num_shards": 2}, ValueError, "shard_id: expected 0 to 1, got 2"),
     ({"shard_id": 1}, ValueError, "num_shards: expected shard_id and num_shards together"),
     ({"shard_id": 0, "num_shards": 12}, ValueError, "num_shards: expected at most the number of images, 11, got 12"),
@@ -91,6 +98,7 @@ def test_bad_groups(function: Callable, arguments: dict, exception: type, messag
 @pytest.mark.parametrize(("arguments", "exception", "message"), [
     ({"function": 3}, TypeError, "function: expected a function without arguments, got int"),
     ({"num_images": 0}, ValueError, "num_images: expected 1 to"),
+    ({"decoded": "no"}, TypeError, r"decoded: expected True or False, got str \('no'\)"),
     ({"last_batch": "partial"}, ValueError, "last_batch: expected 'drop' or 'fill' with a Source"),
 ])  # fmt: skip
 def test_bad_sources(arguments: dict, exception: type, message: str) -> None:

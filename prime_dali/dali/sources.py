@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -104,15 +104,27 @@ class Reader(_Shared):
             if getattr(self, name) is not None and not isinstance(self.folder, (str, os.PathLike)):
                 raise ValueError(f"{name}: expected None without a path in folder, got {getattr(self, name)!r}")
         if self.shuffle is not None:
-            assign(self, shuffle=bool(self.shuffle))
+            assign(self, shuffle=_boolean("shuffle", self.shuffle))
+
+
+def _boolean(argument: str, value: Any) -> bool:
+    """``value`` as a bool, if it is one, also of NumPy; TypeError otherwise: the text "no" would count as True."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{argument}: expected True or False, got {type(value).__name__} ({value!r})")
+    return bool(value)
 
 
 def _check_list(files: Any, labels: Any) -> None:
     """TypeError or ValueError unless these are paths and one int each."""
-    if isinstance(files, (str, bytes)):
-        raise TypeError(f"files: expected a list of paths, got {type(files).__name__}")
     if labels is None:
         raise ValueError("labels: expected one int per file, got None")
+    for name, given, what in (("files", files, "paths"), ("labels", labels, "ints")):
+        # A set has another order in every process.
+        if isinstance(given, (str, bytes, Set, Mapping)) or not hasattr(given, "__len__"):
+            raise TypeError(f"{name}: expected a list of {what}, got {type(given).__name__}")
+    for place, file in enumerate(files):
+        if not isinstance(file, (str, os.PathLike)):
+            raise TypeError(f"files: expected paths, got {type(file).__name__} at place {place}")
     if not len(files):
         raise ValueError("files: expected at least one path, got none")
     if len(labels) != len(files):
@@ -120,6 +132,8 @@ def _check_list(files: Any, labels: Any) -> None:
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise TypeError(f"labels: expected ints, got {array.dtype} of shape {list(array.shape)}")
+    if int(array.max()) >= 2**63:
+        raise ValueError(f"labels: expected ints that fit int64, got {array.max()}")
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,7 @@ class Source(_Shared):
         if self.last_batch == "partial":
             raise ValueError("last_batch: expected 'drop' or 'fill' with a Source, got 'partial'")
         assign(self, num_images=_arguments.integer("num_images", self.num_images, 1, 2**62))
+        assign(self, decoded=_boolean("decoded", self.decoded))
 
 
 def reader(data: Any) -> Reader | Source:
