@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,23 +68,26 @@ def of_source(source: Source, batch_size: int, batches: int, numbered: bool) -> 
     return Inputs(images, numbers("labels", label), numbers("image indices", index), epochs)
 
 
-def seen(images: DataNode, decoded: bool) -> tuple[DataNode, DataNode]:
-    """What :func:`check` looks at: the shapes of images, and themselves, or on a GPU a pixel of each."""
+def seen(images: DataNode, decoded: bool) -> tuple[DataNode, ...]:
+    """What :func:`check` looks at: the shapes of images, and themselves, but for decoded ones on a GPU, whose pixels
+    would have to be waited for."""
     if not decoded:
         return fn.peek_image_shape(images), images
-    return images.shape(), images if images.device == "cpu" else images[:1, :1].cpu()
+    return (images.shape(), images) if images.device == "cpu" else (images.shape(),)
 
 
-def check(shapes: list[Any], images: list[Any], decoded: bool) -> None:
+def check(decoded: bool, shapes: list[Any], images: Sequence[Any] | None = None) -> None:
     """ValueError for an encoded image whose pixels the decoder would clamp or scale to 8 bits, or a decoded one that is
-    not uint8 HWC."""
-    for place, (shape, image) in enumerate(zip(shapes, images, strict=True)):
+    not uint8 HWC, as far as it is seen."""
+    for place, shape in enumerate(shapes):
+        image = None if images is None else images[place]
         if not decoded:
             why = refused(reader(image))
-        elif image.dtype != np.uint8 or len(shape) != 3 or not 1 <= shape[2] <= MAX_CHANNELS:
+        elif len(shape) != 3 or not 1 <= shape[2] <= MAX_CHANNELS or (image is not None and image.dtype != np.uint8):
             wanted = f"uint8 HWC of 1 to {MAX_CHANNELS} channels from a source with decoded=True"
             hint = "convert it in the source, or say decoded=False for encoded images"
-            why = f"expected {wanted}, got {image.dtype} {shape.tolist()}; {hint}"
+            got = f"{'' if image is None else f'{image.dtype} '}{shape.tolist()}"
+            why = f"expected {wanted}, got {got}; {hint}"
         else:
             continue
         if why:

@@ -273,9 +273,9 @@ def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: in
     on_cpu = images.device == "cpu"
 
     def windows(
-        index: list[Any], epoch: list[Any], shapes: list[Any], looked_at: list[Any]
+        index: list[Any], epoch: list[Any], shapes: list[Any], *seen: list[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        inputs.check(shapes, looked_at, frame.decoded)
+        inputs.check(frame.decoded, shapes, *seen)
         shape = np.stack(shapes).astype(np.int64)
         numbers, epochs = np.stack(index).reshape(-1), np.stack(epoch).reshape(-1)
         corner, window = random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, crop.area, crop.ratio)
@@ -297,8 +297,8 @@ def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: in
 def _center_crop(frame: _Frame, images: DataNode, crop: CenterCrop) -> DataNode:
     """The center of validation images."""
 
-    def checked(shapes: list[Any], seen: list[Any]) -> list[Any]:
-        inputs.check(shapes, seen, frame.decoded)
+    def checked(shapes: list[Any], *seen: list[Any]) -> list[Any]:
+        inputs.check(frame.decoded, shapes, *seen)
         return [shape.astype(np.float32) for shape in shapes]
 
     shape = fn.python_function(*inputs.seen(images, frame.decoded), function=checked, batch_processing=True)
