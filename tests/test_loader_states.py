@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -86,7 +88,8 @@ def test_a_state_of_a_loader_that_was_started(of_source: bool, folder: Path) -> 
 
 
 def test_an_interrupt_loses_no_batch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of files: Python sees Ctrl-C only when DALI has returned a batch. A source cannot be asked for one again."""
+    """Python sees Ctrl-C only when DALI has returned a batch. A source cannot be asked for one again, but the state of
+    its loader has it."""
 
     def interrupted(loader: Loader) -> None:
         with monkeypatch.context() as patch:
@@ -98,10 +101,31 @@ def test_an_interrupt_loses_no_batch(folder: Path, monkeypatch: pytest.MonkeyPat
     loader = train(folder)
     interrupted(loader)
     assert_same([*loader, *loader], [batch for whole in [train(folder)] for _ in range(2) for batch in whole])
-    loader = train(Source(reader(folder, True), num_images=COUNT))
+    source = Source(reader(folder, True), num_images=COUNT)
+    loader, resumed = train(source), train(source)
+    expected = [*train(source)]
+    assert_same([next(iter(loader))], expected[:1])
     interrupted(loader)
     with pytest.raises(RuntimeError, match="the pipeline has failed; create a new one"):
         next(iter(loader))
+    resumed.load_state_dict(loader.state_dict())
+    assert_same([*resumed], expected[1:])
+
+
+def test_an_interrupt_leaves_the_batch_of_a_loader_that_was_started(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader, waiting = train(folder), threading.Event()
+    run = loader.pipeline.run
+    monkeypatch.setattr(loader.pipeline, "run", lambda: [waiting.wait(), *run()][1:])
+    loader.start()
+    interrupt = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    interrupt.join()
+    waiting.set()
+    assert_same([*loader], [*train(folder)])
 
 
 @pytest.mark.parametrize("keep", [

@@ -93,15 +93,16 @@ class Loader:
             raise ValueError("on_error: expected 'raise' with a Source, whose files are unknown here, got 'skip'")
         if pipeline.taken:
             raise ValueError(
-                "pipeline: expected one for each Loader, and not run before, got one that was run or that another has; "
-                "make another by train_pipeline or val_pipeline"
+                "pipeline: expected one for each Loader, and not run before, got one that was run or restarted, or "
+                "that another has; make another by train_pipeline or val_pipeline"
             )
         pipeline.taken = True
         self.pipeline, self.on_error = pipeline, on_error
         self._done = 0  # batches returned, from the start of epoch 0
         self._failed = False
-        self._first: Future[Sequence[Any]] | None = None  # what start() runs,
-        self._before: bytes | None = None  # and the checkpoint before it, of a source
+        self._first: Future[Sequence[Any]] | None = None  # what start() runs
+        # The checkpoint before a batch of a source that was requested, and not returned so far.
+        self._before: bytes | None = None
         # On a GPU: the last batch, and earlier ones that torch may still read, each with its event.
         self._last: Any = None
         self._held: list[tuple[Any, torch.cuda.Event]] = []
@@ -125,13 +126,8 @@ class Loader:
         begins with that batch, and raises the errors of the thread."""
         if self._first is None:
             thread = ThreadPoolExecutor(1, "prime-dali-start")
-            self._first = thread.submit(self._run_first)
+            self._first = thread.submit(self._run)
             thread.shutdown(wait=False)
-
-    def _run_first(self) -> Sequence[Any]:
-        if self.pipeline.data is None:
-            self._before = self.pipeline.checkpoint()
-        return self._run()
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches of an epoch, or the rest of one after ``break`` or ``load_state_dict``.
@@ -143,6 +139,8 @@ class Loader:
         """
         while True:
             self._wait_for_readers()
+            if self._first is not None:
+                self._first.exception()  # waits; an interrupt leaves it to the next loop
             first, self._first = self._first, None
             batch = self._batch(self._run() if first is None else first.result())
             self._done, self._before = self._done + 1, None
@@ -215,6 +213,8 @@ class Loader:
     def _run(self) -> Sequence[Any]:
         if self._failed:  # DALI would continue with the batch after the failed one
             raise RuntimeError("the pipeline has failed; create a new one and load a state into its loader")
+        if self.pipeline.data is None:
+            self._before = self.pipeline.checkpoint()
         while True:
             try:
                 return self.pipeline.run()
