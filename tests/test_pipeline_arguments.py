@@ -51,6 +51,7 @@ def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
     ({"data": None, "files": [], "labels": []}, ValueError, "files: expected at least one path, got none"),
     ({"data": None, "files": "a.jpg", "labels": [0]}, TypeError, "files: expected a list of paths, got str"),
     ({"data": None, "files": {"a.jpg"}, "labels": [0]}, TypeError, "files: expected a list of paths, got set"),
+    ({"data": None, "files": {"a": 0}.keys(), "labels": [0, 1]}, ValueError, "labels: expected one per file, 1, got 2"),
     ({"data": None, "files": ["a.jpg"], "labels": {0: 0}}, TypeError, "labels: expected a list of ints, got dict"),
     ({"data": None, "files": iter("a"), "labels": [0]}, TypeError, "files: expected a list of paths, got str_.*iterator"),
     ({"data": None, "files": ["a", b"b"], "labels": [0, 1]}, TypeError, "files: expected paths, got bytes at place 1"),
@@ -211,7 +212,11 @@ def test_bad_arguments_of_the_loader(folder: Path) -> None:
         Loader(loader.pipeline, on_error="skipp")
     run = train_pipeline(folder, batch_size=4, execution=Execution("cpu"))
     run.run()
-    for pipeline in (loader.pipeline, run):
+    scheduled = train_pipeline(folder, batch_size=4, execution=Execution("cpu"))
+    scheduled.schedule_run()  # as DALI's iterators do
+    loaded = train(folder)
+    loaded.load_state_dict(loaded.state_dict())
+    for pipeline in (loader.pipeline, loaded.pipeline, run, scheduled):
         with pytest.raises(ValueError, match="pipeline: expected one for each Loader, and not run before"):
             Loader(pipeline)
     with pytest.raises(ValueError, match="on_error: expected 'raise' with a Source"):

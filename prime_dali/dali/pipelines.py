@@ -54,7 +54,7 @@ class ImagePipeline(Pipeline):
         data: The images and their order, or None with a custom source.
         classes: Names of the classes, by label; empty if the data set does not name them.
         settings: The arguments that determine the content of the batches, by name, as plain data.
-        taken: Whether a :class:`Loader` has it or it was run.
+        taken: Whether it is not a new one for a :class:`Loader`: another has it, it was run, or it is a copy.
 
     Examples:
         >>> from prime_dali.dali import Execution, train_pipeline
@@ -75,14 +75,17 @@ class ImagePipeline(Pipeline):
         with self:
             self.set_outputs(*definition.nodes(start))
 
-    def run(self, *arguments: Any, **inputs: Any) -> Any:
-        """As of ``nvidia.dali.Pipeline``."""
+    def schedule_run(self) -> None:
+        """As of ``nvidia.dali.Pipeline``, whose ``run`` and DALI's iterators call it."""
         self.taken = True
-        return super().run(*arguments, **inputs)
+        super().schedule_run()
 
     def restarted(self, start: int = 0, checkpoint: bytes | None = None) -> ImagePipeline:
-        """A new copy: from batch ``start`` on (a data set), or resumed from ``checkpoint`` (a source)."""
-        return ImagePipeline(self._definition, start, checkpoint)
+        """A new copy: from batch ``start`` on (a data set), or resumed from ``checkpoint`` (a source). It is taken: a
+        new :class:`Loader` would count its batches from 0."""
+        copy = ImagePipeline(self._definition, start, checkpoint)
+        copy.taken = True
+        return copy
 
 
 @settings.moved(data=(Source, Reader), prime=Augmentation, crop=RandomCrop, output=Output, execution=Execution)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -119,8 +119,8 @@ def _check_list(files: Any, labels: Any) -> None:
     if labels is None:
         raise ValueError("labels: expected one int per file, got None")
     for name, given, what in (("files", files, "paths"), ("labels", labels, "ints")):
-        # A set has another order in every process.
-        if isinstance(given, (str, bytes, Set, Mapping)) or not hasattr(given, "__len__"):
+        # A set has another order in every process; keys of a dictionary are in order.
+        if isinstance(given, (str, bytes, set, frozenset, Mapping)) or not hasattr(given, "__len__"):
             raise TypeError(f"{name}: expected a list of {what}, got {type(given).__name__}")
     for place, file in enumerate(files):
         if not isinstance(file, (str, os.PathLike)):
