@@ -145,6 +145,7 @@ def test_arguments_must_agree_with_the_checkpoint(arguments: dict[str, Any], mes
     ({"version": 2}, "expected a checkpoint of version 1, got 2"),
     ({"network": {"name": "resnet18"}}, "not a complete checkpoint of prime-dali (network.num_classes: expected an int, got none); take another file"),
     ({"classes": ["one"]}, "expected 3 names of classes, got 1"),
+    ({"interpolation": "bicubik"}, "not a complete checkpoint of prime-dali (interpolation: expected one of 'nearest', "),
     ({"network": {"name": "resnet18", "num_classes": 3, "stem": "imagenet"}},
      "conv1.weight: expected [64, 3, 7, 7], got [64, 3, 3, 3]"),
 ])  # fmt: skip

@@ -13,6 +13,7 @@ with _extras.importing(__name__, "train"):
     import torch
     import torchvision
     from torch import nn
+    from torchvision.transforms import InterpolationMode
 
 from .. import _arguments
 from .._states import Kind
@@ -226,6 +227,7 @@ def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Clas
     _CHECKPOINT.check(source, content)
     what, classes = content["network"], content["classes"]
     state, label = content["model"], ""
+    interpolation = content.get("interpolation", Classifier.interpolation)  # earlier versions have none
     if "ema" in content:
         state, label = (state, state_dicts.RAW) if raw else (content["ema"], state_dicts.AVERAGED)
         if not isinstance(state, dict):
@@ -233,12 +235,13 @@ def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Clas
     try:
         network = create(what["name"], what["num_classes"], what["stem"])
         mean, std = _triple(content["mean"]), _triple(content["std"])
+        _arguments.one_of("interpolation", interpolation, [mode.value for mode in InterpolationMode])
     except (TypeError, ValueError) as error:
         raise _CHECKPOINT.error(source, error) from error
     classifier = Classifier(
         network, what["name"], what["num_classes"], what["stem"], None if classes is None else tuple(classes),
         mean, std, content["size"], content["resize"], source + label,
-        interpolation=content.get("interpolation", Classifier.interpolation),  # of earlier versions
+        interpolation=interpolation,
     )  # fmt: skip
     if classifier.classes is not None and len(classifier.classes) != classifier.num_classes:
         raise ValueError(f"{source}: expected {classifier.num_classes} names of classes, got {len(classifier.classes)}")
