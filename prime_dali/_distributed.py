@@ -30,9 +30,10 @@ def rank(inherited: int = 0) -> int:
         ValueError: ``RANK`` is no number.
     """
     group = process_group()
-    if group is not None or inherited:
-        return group[0] if group is not None else inherited
-    given = os.environ.get("RANK", "0")
-    if not given.isdecimal():
-        raise ValueError(f"RANK: expected the number of a rank, as torchrun sets it, got {given!r}; unset it")
-    return int(given)
+    if group is not None:
+        return group[0]
+    given = inherited or os.environ.get("RANK", "0")
+    try:
+        return int(given)
+    except ValueError:
+        raise ValueError(f"RANK: expected the number of a rank, as torchrun sets it, got {given!r}; unset it") from None

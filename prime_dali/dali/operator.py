@@ -72,10 +72,10 @@ def prime(
             checkpoints. It is seeded with ``seed``, the pipeline's own seed, the rank (of ``torch.distributed``, or of
             the launcher, in ``RANK``), and the number of such calls before this one in the pipeline, so all of these
             differ. Where neither is known and pipelines have the same seed, give each rank another one.
-        epoch: Scalars of any integer type, or an int from 0 to 4294967295 for the whole life of the pipeline. In the
-            Python modes on a GPU they are not read back: only their low 32 bits are used. None: 0; with ``index`` a
-            warning says that an image is then augmented in the same way in every epoch.
-        flip: Scalars of any integer type or bool, as from ``fn.random.coin_flip``: nonzero mirrors all outputs of the
+        epoch: Scalars of an integer type that fits int64, or an int from 0 to 4294967295 for the whole life of the
+            pipeline. In the Python modes on a GPU they are not read back: only their low 32 bits are used. None: 0;
+            with ``index`` a warning says that an image is then augmented in the same way in every epoch.
+        flip: Scalars of such a type or bool, as from ``fn.random.coin_flip``: nonzero mirrors all outputs of the
             image (or sequence) left to right. None: no image is mirrored.
         seed: The run's seed.
         views: 1, or 3: the clean image and two augmented views; or 2: the clean image and one.
