@@ -115,6 +115,12 @@ class Epochs(torch.nn.Module):
                 stacklevel=5,  # past forward and the two frames of a module's call
             )
 
+    def __copy__(self) -> Epochs:
+        """A shallow copy has the same numbers, as of other modules, in the same memory."""
+        copy = self.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_mapped": {}}
 

@@ -84,6 +84,18 @@ def test_they_do_after_the_module_was_also_sent_to_a_process_that_was_not_forked
     assert (sent.epoch, module.epoch) == (7, 2)
 
 
+def test_they_do_after_the_module_was_copied() -> None:
+    module = PRIME("cifar")
+    loader = torch.utils.data.DataLoader(
+        Samples(module), len(IMAGES), num_workers=1, persistent_workers=True, multiprocessing_context="fork"
+    )
+    list(loader)
+    shallow, deep = copy.copy(module), copy.deepcopy(module)
+    module.set_epoch(2)
+    assert (shallow.epoch, deep.epoch) == (2, 0)
+    assert torch.equal(next(iter(loader)), PRIME("cifar")(IMAGES, torch.arange(2), 2))
+
+
 def test_a_forked_process_has_an_epoch_of_its_own() -> None:
     module = PRIME("cifar", seed=3)
     module.set_epoch(5)
