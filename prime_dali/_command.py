@@ -265,15 +265,15 @@ class _Stdout:
 
 @contextlib.contextmanager
 def _named_stdout() -> Iterator[None]:
-    """Stdout is a :class:`_Stdout` within the block, at whose end all has been written; an error of the block comes
-    before one of the rest of the output."""
+    """Stdout is a :class:`_Stdout` within the block, at whose end all has been written; an error of the block, or an
+    interrupt, comes before an error of the rest of the output."""
     if sys.stdout is None:  # closed when Python began
         yield
         return
     with contextlib.redirect_stdout(cast(TextIO, _Stdout(sys.stdout))):
         try:
             yield
-        except Exception:
+        except (Exception, KeyboardInterrupt):  # Ctrl-C also ends what reads the output, as tee
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
             raise

@@ -305,12 +305,18 @@ def test_a_full_disk_behind_stdout_is_named(
     assert capsys.readouterr().err == "prime-dali doctor: stdout: no space is left on the disk\n"
 
 
-def test_an_error_comes_before_one_of_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize(("error", "status", "message"), [
+    (ValueError("size: expected 8 to 4096, got 7"), _command.BAD_INPUT, "size: expected 8 to 4096, got 7"),
+    (KeyboardInterrupt(), _command.INTERRUPTED, "interrupted"),
+])  # fmt: skip
+def test_an_error_comes_before_one_of_stdout(
+    error: BaseException, status: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     def fail() -> None:
         print("the first of two")
-        raise ValueError("size: expected 8 to 4096, got 7")
+        raise error
 
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        assert _command.run("prime-dali doctor", fail) == _command.BAD_INPUT
-    assert capsys.readouterr().err == "prime-dali doctor: size: expected 8 to 4096, got 7\n"
+        assert _command.run("prime-dali doctor", fail) == status
+    assert capsys.readouterr().err == f"prime-dali doctor: {message}\n"
