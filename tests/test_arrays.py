@@ -63,6 +63,18 @@ def test_numbers_flips_and_rows_with_gaps() -> None:
     assert np.array_equal(arrays.apply(images, apart, flip=flip[::-2]), expected)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float16", "float32"])
+def test_the_dtype_of_normalized_images(dtype: str) -> None:
+    """That of the images if it is floating, else float32; here as in torch."""
+    images = np.ones((2, 3, *SIZE), dtype)
+    plan = prime_dali.sample("cifar", np.arange(2), size=SIZE)
+    normalized = {"mean": (0.5, 0.4, 0.3), "std": (1, 2, 3)}
+    expected = dtype if dtype.startswith("float") else "float32"
+    assert arrays.apply(images, plan, **normalized).dtype == expected
+    assert prime_dali.apply(torch.from_numpy(images), plan.torch(), **normalized).dtype == getattr(torch, expected)
+    assert arrays.apply(images, plan).dtype == dtype
+
+
 def test_dlpack_and_read_only_input() -> None:
     images = make_images(2, *SIZE)
     plan = prime_dali.sample("cifar", np.arange(2), size=SIZE)

@@ -142,6 +142,7 @@ CASES = {
     "plan of arrays": (lambda: apply(drawn=plan().numpy()), TypeError, "plan: expected a plan of torch tensors, got ndarray"),
     "plan views": (lambda: apply(images()[0], sample(INDEX[:1], view=(0, 1))), ValueError, "plan: expected one view for a [C, H, W] image, got 2"),
     "plan rows": (lambda: plan(depth=4), ValueError, "rows: expected int32 [1 * batch, 56] for 3 chains of depth 4, got int32 [2, 44]"),
+    "plan rows of views": (lambda: plan(rows=plan().rows[[0, 1, 0]], views=2), ValueError, "rows: expected int32 [2 * batch, 44] for 3 chains of depth 3, got int32 [3, 44]"),
     "plan dtype": (lambda: plan(rows=plan().rows.long()), TypeError, "rows: expected int32 [1 * batch, 44], got torch.int64 [2, 44]; convert it to int32 first"),
     "plan dtype numpy": (lambda: plan(rows=np.zeros((2, 44), np.int8)), TypeError, "rows: expected int32 [1 * batch, 44], got int8 [2, 44]"),
     "plan byte order": (lambda: plan(rows=plan().numpy().rows.astype(">i4")), TypeError, "got >i4 [2, 44]"),
@@ -238,6 +239,7 @@ CASES = {
     "reference sparse": (lambda: reference.apply(images().to_sparse(), plan()), TypeError, "images: expected a dense torch.Tensor, got layout torch.sparse_coo"),
     "reference plan": (lambda: reference.apply(images(), "cifar"), TypeError, "plan: expected a Plan, got str"),
     "reference shape": (lambda: reference.apply(make_images(3, *SIZE), plan()), ValueError, "images: expected shape [2, 3, 16, 20] for this plan, got [3, 3, 16, 20]; sample it with the size= and channels= of the images"),
+    "plan of an image": (lambda: plan()[0], TypeError, "plan[...]: expected a slice of images, got int"),
     "describe row": (lambda: plan().describe(2), ValueError, "row: expected 0 to 1, got 2"),
 }  # fmt: skip
 
@@ -248,6 +250,23 @@ def test_bad_input(case: str) -> None:
     with pytest.raises(exception, match=re.escape(message)) as caught:
         call()
     assert type(caught.value) is exception
+
+
+def test_the_ends_of_ranges_are_good() -> None:
+    largest = {
+        "width": 255, "depth": 255, "spectral_size": 31, "spatial_cut": 4094, "spatial_cut_max": 4094,
+        "color_cut": 1024, "color_cut_max": 1024, "color_band": 1024, "alpha": 1e6, "spectral_std_max": 1e6,
+        "color_variance_max": 1e6, "wave_strength": 1e6,
+    }  # fmt: skip
+    smallest = {name: 0 if isinstance(most, float) else 1 for name, most in largest.items()}
+    smallest |= {"spatial_cut": 2, "spatial_cut_max": 3}
+    for ends in (smallest, largest):
+        config = PrimeConfig(**ends)
+        assert {name: getattr(config, name) for name in ends} == ends
+    for seed in (-(2**63), 2**63 - 1):
+        assert PRIME(mean=(1, 1, 1), std=(1, 1, 1), seed=seed).seed == seed
+    for side in (8, 4096):
+        assert sample(size=(side, 8)).size == (side, 8)
 
 
 def test_numbers_of_other_kinds_are_kept_as_pythons() -> None:
@@ -312,3 +331,13 @@ def test_config_is_frozen_and_orders_primitives() -> None:
         config.width = 2
     assert config.replace(width=2).width == 2
     assert hash(config) == hash(PrimeConfig(primitives=("spectral", "color")))
+
+
+def test_a_pickle_of_an_earlier_version() -> None:
+    """Another name, a deviation of noise that is not among the primitives, and neither ``draws`` nor waves."""
+    config = PrimeConfig(spatial_distribution="arcsine")
+    pickled = {name: value for name, value in vars(config).items() if name not in ("draws", "wave_strength")}
+    pickled |= {"spatial_law": pickled.pop("spatial_distribution"), "noise_std": 0.1}
+    restored = PrimeConfig.__new__(PrimeConfig)
+    restored.__setstate__(pickled)
+    assert restored == config

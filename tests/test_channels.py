@@ -10,7 +10,7 @@ import emulated_cuda
 import numpy as np
 import pytest
 import torch
-from conftest import count_beyond
+from conftest import count_beyond, make_images
 from torch._subclasses import FakeTensorMode
 
 import prime_dali
@@ -233,3 +233,16 @@ def test_plans_for_other_channels_differ() -> None:
     assert plan_of(3) != plan_of(4)
     assert plan_of(4) == plan_of(4).torch()
     assert plan_of(4)[1:].channels == plan_of(4).numpy().of_frames(2).channels == 4
+
+
+def test_the_memory_format_is_that_of_the_images() -> None:
+    """Of a part of an image too, whose memory has gaps; unless another is asked for."""
+    whole = make_images(2, 16, 40)
+    plan = prime_dali.sample("cifar", torch.arange(2), size=(16, 20))
+    last = torch.channels_last
+    for images in (whole[..., :20].contiguous(), whole[..., ::2], whole[..., :20].contiguous(memory_format=last)):
+        is_last = images.stride(1) == 1
+        for wanted in (None, True, False):
+            out = prime_dali.apply(images, plan, channels_last=wanted)
+            assert out.is_contiguous(memory_format=last) == (is_last if wanted is None else wanted)
+            assert out.is_contiguous() != out.is_contiguous(memory_format=last)

@@ -247,6 +247,8 @@ def test_alpha_of_each_image(device: str, plugin: Path) -> None:
      "ImportError: .* was built for another version of prime-dali; build it with `prime-dali build-dali-plugin`"),
     ("dali.load_plugin(); dali.load_plugin(); open('other.so', 'w'); dali.load_plugin('other.so')",
      "RuntimeError: path: the plugin .* is already loaded, and DALI cannot load another"),
+    ("import shutil; shutil.copy(dali.plugin_path(), 'own.so'); dali.load_plugin('own.so'); dali.load_plugin('own.so'); "
+     "dali.load_plugin(); raise LookupError('all good')", "LookupError: all good"),  # it stays that from another path
 ])  # fmt: skip
 def test_plugins_that_do_not_fit_are_refused(program: str, message: str, tmp_path: Path, plugin: Path) -> None:
     program = f"from prime_dali import _arrays as arrays, dali; {program}"
@@ -305,6 +307,10 @@ def test_one_process_compiles_and_the_others_wait(
     )
     assert native.build_plugin() == path
     assert native.is_built()
+    compiled: list[Path] = []
+    monkeypatch.setattr(native, "_compile", compiled.append)
+    assert native.build_plugin() == native.build_plugin(force=True) == path
+    assert compiled == [path]
 
 
 def test_a_wheel_brings_the_operator(plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,7 @@ def test_a_state_that_is_damaged_changes_nothing(change: dict, message: str, fol
      r"crop.size \[16, 24\], got \[16, 16\]; crop.flip 0.5, got 0.0$"),
     ({"mean": None, "std": None, "dtype": types.UINT8, "layout": "HWC", "views": 3}, r"views 1, got 3; "
      r"output.mean \[0.485, .*\], got None; output.std .*; output.dtype 'FLOAT', got 'UINT8'; output.layout 'CHW', got "),
+    ({"layout": "HWC"}, "output.layout 'CHW', got 'HWC'$"),
     ({"batch_size": 3}, "batch_size 4, got 3$"),
 ])  # fmt: skip
 def test_a_state_of_other_arguments_names_all_of_them(other: dict, message: str, folder: Path) -> None:

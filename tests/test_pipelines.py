@@ -170,7 +170,9 @@ def test_layouts_hold_the_same_pixels(folder: Path, config: str | None, device: 
 
 def test_three_views_of_one_decode(folder: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clean view is the image without PRIME, of the same crop and flip; the first augmented one is that of one view."""
-    clean, first, second = next(iter(train(folder, device, views=3))).images
+    images = next(iter(train(folder, device, views=3))).images
+    assert type(images) is tuple
+    clean, first, second = images
     torch.testing.assert_close(clean, next(iter(train(folder, device, config=None))).images, atol=1e-4, rtol=0)
     assert torch.equal(first, next(iter(train(folder, device))).images)
     assert not torch.equal(first, second)

@@ -127,7 +127,10 @@ def test_vmap_is_one_call(view: int | tuple[int, ...]) -> None:
     own = make_images(6, *SIZE).reshape(3, 2, 3, *SIZE), torch.arange(6).reshape(3, 2)
     own += torch.tensor([0, 5, 2]), torch.tensor([[True, False], [False, False], [True, True]])
     expected = torch.stack([augment(*one) for one in zip(*own, strict=True)])
-    assert torch.equal(torch.vmap(augment)(*own), expected)
+    with torch.autograd.profiler.profile() as profile:
+        assert torch.equal(torch.vmap(augment)(*own), expected)
+    called = [event.name for event in profile.function_events if event.name.startswith("prime_dali::")]
+    assert sorted(called) == ["prime_dali::apply"] * 2 + ["prime_dali::sample"] * 2  # in vmap, and by its rule
     assert torch.equal(torch.vmap(augment, in_dims=(1, 0, 0, 1))(own[0].transpose(0, 1), *own[1:3], own[3].T), expected)
     for number, each in enumerate(own):  # one argument is each example's own
         given = [each if at == number else one[0] for at, one in enumerate(own)]
@@ -209,6 +212,7 @@ def test_fake_kernels_refuse_what_the_real_ones_refuse() -> None:
         (torch.ops.prime_dali.apply, good, 0, images[0], "images: "),
         (torch.ops.prime_dali.apply, good, 0, images.double(), "dtype uint8"),
         (torch.ops.prime_dali.apply, unflipped, 0, make_images(3, *SIZE), "plan: expected 1 to 16 rows for each of"),
+        (torch.ops.prime_dali.apply, unflipped, 0, images[:0], "plan: expected 1 to 16 rows for each of"),
         (torch.ops.prime_dali.apply, good, 0, torch.zeros(2, 3, 7, 9), "height: expected 8 to 4096"),
         (torch.ops.prime_dali.apply, good, 1, plan.rows.float(), "plan: "),
         (torch.ops.prime_dali.apply, good, 1, plan.rows[:, :-1].contiguous(), "plan: "),

@@ -86,6 +86,13 @@ def test_after_the_mix_in_every_format(dtype: type, kernels: tuple[str, Run]) ->
     np.testing.assert_allclose(last, normalized, atol=1e-5)
 
 
+def test_the_weakest_waves_are_waves_too() -> None:
+    plan = prime_dali.sample(ALONE.replace(wave_strength=0.01), np.arange(4), size=16)
+    assert plan.waves
+    assert (plan.wave_strength > 0).all()
+    assert not prime_dali.sample(ALONE.replace(wave_strength=0), np.arange(4), size=16).waves
+
+
 def test_cuda_draws_the_same_plan(cuda: Any) -> None:
     plan = prime_dali.sample(WITH_PRIME.replace(alpha=0.3), np.arange(5), size=(24, 32), seed=7)
     drawn = emulated_cuda.sample(cuda, WITH_PRIME.replace(alpha=0.3), np.arange(5), (24, 32), 7)
