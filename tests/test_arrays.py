@@ -12,7 +12,7 @@ import torch
 from conftest import CUDA, make_images
 
 import prime_dali
-from prime_dali import arrays
+from prime_dali import _arguments, arrays
 
 SIZE = (21, 34)
 
@@ -73,6 +73,13 @@ def test_the_dtype_of_normalized_images(dtype: str) -> None:
     assert arrays.apply(images, plan, **normalized).dtype == expected
     assert prime_dali.apply(torch.from_numpy(images), plan.torch(), **normalized).dtype == getattr(torch, expected)
     assert arrays.apply(images, plan).dtype == dtype
+
+
+def test_mean_and_std_are_rounded_to_float32() -> None:
+    """As DALI rounds them, before the division."""
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    rounded = [float(np.float32(m)) for m in mean], [1 / float(np.float32(s)) for s in std]
+    assert _arguments.normalization(mean, std, 3) == rounded
 
 
 def test_dlpack_and_read_only_input() -> None:

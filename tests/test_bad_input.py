@@ -85,9 +85,11 @@ CASES = {
     "large variance": (lambda: PrimeConfig(color_variance_max=1e300), ValueError, "color_variance_max: expected 0 to 1e+06, got 1e+300"),
     "large noise": (lambda: PrimeConfig(primitives=("noise",), noise_std=1e7), ValueError, "noise_std: expected 0 to 1e+06, got 10000000.0"),
     "std without noise": (lambda: preset("cifar").replace(noise_std=0.5), ValueError, "noise_std: expected None without 'noise' among the primitives, got 0.5; primitives=('spectral', 'spatial', 'color', 'noise')"),
+    "std of a change without noise": (lambda: preset("cifar").replace(primitives=("color",), noise_std=0.5), ValueError, "noise_std: expected None without 'noise' among the primitives, got 0.5"),
     "noise without std": (lambda: PrimeConfig(primitives=("noise",)), ValueError, "noise_std: expected a number"),
     "cut": (lambda: PrimeConfig(spatial_cut=1), ValueError, "spatial_cut: expected 2 to 4094, got 1"),
     "color cut": (lambda: PrimeConfig(color_cut_max=0), ValueError, "color_cut_max: expected 1 to 1024, got 0"),
+    "color band": (lambda: PrimeConfig(color_band=0), ValueError, "color_band: expected 1 to 1024, got 0"),
     "identity flag": (lambda: PrimeConfig(include_identity=1), TypeError, "include_identity: expected True, False or None, got 1"),
     # sample
     "index type": (lambda: sample([0, 1]), TypeError, "index: expected a NumPy or CuPy array, or an object with DLPack"),
@@ -118,6 +120,7 @@ CASES = {
     "epoch dtype": (lambda: sample(epoch=torch.tensor(1.0)), TypeError, "epoch: expected an int, or int64 [] or [2], got torch.float32"),
     "epoch length": (lambda: sample(epoch=torch.arange(3)), TypeError, "epoch: expected an int, or int64 [] or [2], got torch.int64 [3]"),
     "view": (lambda: sample(view="clear"), TypeError, "view: expected an int, got str ('clear')"),
+    "view below 0": (lambda: sample(view=-1), ValueError, "view: expected 0 to 4294967295, got -1"),
     "no views": (lambda: sample(view=()), ValueError, "view: expected 1 to 16 views, got 0"),
     # apply
     "images type": (lambda: apply(images().numpy()), TypeError, "images: expected a torch.Tensor, got ndarray"),
@@ -143,6 +146,7 @@ CASES = {
     "plan views": (lambda: apply(images()[0], sample(INDEX[:1], view=(0, 1))), ValueError, "plan: expected one view for a [C, H, W] image, got 2"),
     "plan rows": (lambda: plan(depth=4), ValueError, "rows: expected int32 [1 * batch, 56] for 3 chains of depth 4, got int32 [2, 44]"),
     "plan rows of views": (lambda: plan(rows=plan().rows[[0, 1, 0]], views=2), ValueError, "rows: expected int32 [2 * batch, 44] for 3 chains of depth 3, got int32 [3, 44]"),
+    "plan waves": (lambda: plan(waves=1), TypeError, "waves: expected True or False, got 1"),
     "plan dtype": (lambda: plan(rows=plan().rows.long()), TypeError, "rows: expected int32 [1 * batch, 44], got torch.int64 [2, 44]; convert it to int32 first"),
     "plan dtype numpy": (lambda: plan(rows=np.zeros((2, 44), np.int8)), TypeError, "rows: expected int32 [1 * batch, 44], got int8 [2, 44]"),
     "plan byte order": (lambda: plan(rows=plan().numpy().rows.astype(">i4")), TypeError, "got >i4 [2, 44]"),
@@ -295,6 +299,12 @@ def test_plans_compare_by_what_they_say() -> None:
     assert another != edited
     assert drawn != plan(max_cut=drawn.max_cut - 1)
     assert drawn != 3
+    assert drawn != plan(channels=1)
+    defaults = {"weights": [[0, 1]], "filter_size": 3, "channels": 3, "seed": 0, "waves": None}
+    for first, last in ((2, 9), (1, 1024)):
+        built = Plan.build([[[("color", 0.5, first, last), ("spatial", 0.1, 20)]]], size=SIZE)
+        assert (built.max_band, built.max_cut) == (last - first + 1, 20)
+    assert Plan.build([[[]]], size=SIZE) == Plan.build([[[]]], size=SIZE, **defaults)
     with pytest.raises(TypeError, match="unhashable type: 'Plan'"):
         hash(drawn)
 

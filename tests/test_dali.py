@@ -41,6 +41,20 @@ def test_three_views(device: str, mode: str) -> None:
     np.testing.assert_array_equal(np.concatenate(views), expected(device, 8, view=("clean", 0, 1)))
 
 
+@pytest.mark.parametrize("views", [1, 2])
+def test_dali_knows_the_axes_of_what_comes_out(views: int, device: str, mode: str) -> None:
+    @pipeline_def(batch_size=1, num_threads=1, device_id=0 if device == "gpu" else None)
+    def pipeline():
+        image = fn.external_source(lambda _: IMAGES[0], batch=False)
+        image = image.gpu() if device == "gpu" else image
+        out = prime_dali.dali.prime(image, "cifar", views=views, out_layout="CHW", mode=mode)
+        return out if views > 1 else (out,)
+
+    built = pipeline()
+    built.build()
+    assert [out.layout() for out in built.run()] == ["CHW"] * views
+
+
 def test_draws_that_a_batch_shares(device: str, mode: str) -> None:
     config = prime_dali.preset("cifar").replace(draws="batch")
     found = run(device, iterations=2, config=config, seed=5, views=2, mode=mode)

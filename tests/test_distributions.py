@@ -281,3 +281,30 @@ def test_displacement_variance_of_samples() -> None:
             statistic = (u[:, field] ** 2).sum() / variance
             assert 2 * min(stats.chi2(200).cdf(statistic), stats.chi2(200).sf(statistic)) > P_MIN
         assert abs(np.corrcoef(u.T)[0, 1]) < 4.5 / np.sqrt(200)  # the two fields are independent
+
+
+def test_the_largest_cut_and_band() -> None:
+    config = preset("cifar")  # cuts up to 100 and 10, all frequencies up to the cut
+    assert (config.max_cut, config.max_band) == (100, 10)
+    for changes, expected in (
+        ({"color_band": 20}, (100, 10)), ({"color_band": 4}, (100, 4)), ({"color_cut": 30}, (100, 30)),
+        ({"color_cut": 30, "color_band": 20}, (100, 20)), ({"spatial_cut": 7}, (7, 10)),
+        ({"primitives": ("color",)}, (0, 10)), ({"primitives": ("spatial",)}, (100, 0)),
+    ):  # fmt: skip
+        changed = config.replace(**changes)
+        assert (changed.max_cut, changed.max_band) == expected, changes
+
+
+@pytest.mark.parametrize(("mixing", "implied"), [
+    ("paper", (True, False, "uniform", "dirichlet")), ("official", (False, True, "arcsine", "beta")),
+    ("none", (True, False, "uniform", "none")),
+])  # fmt: skip
+def test_what_each_mixing_implies(mixing: str, implied: tuple) -> None:
+    """And each part can be set by itself, to False too."""
+    names = ("include_identity", "random_depth", "spatial_distribution", "blend")
+    config = PrimeConfig(mixing=mixing)
+    assert config.distributions() == config.replace(**dict(zip(names, implied, strict=True))).distributions()
+    other = PrimeConfig(mixing="paper" if mixing == "official" else "official")
+    given = other.replace(**dict(zip(names, implied, strict=True)))
+    assert given.distributions() == config.distributions()
+    assert given.distributions() != other.distributions()

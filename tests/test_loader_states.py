@@ -176,6 +176,7 @@ def test_a_state_with_the_checkpoint_of_a_source(folder: Path) -> None:
     ({"settings": []}, "settings: expected a mapping, got list"),
     ({"settings": {}}, "settings.views: expected an int, got none"),
     ({"replaced": [[0, COUNT]]}, rf"state: replaced: expected indices of {COUNT} files, .* got \[0, {COUNT}\]"),
+    ({"replaced": [[COUNT, 0]]}, rf"state: replaced: expected indices of {COUNT} files, .* got \[{COUNT}, 0\]"),
     ({"replaced": [[0, 1], [1, 2]]}, r"each with that of a file that is not broken, got \[0, 1\]"),
     ({"replaced": [["a", 1]]}, r"replaced\[0\]\[0\]: expected an int, got str"),
     ({"replaced": {"a": 1}}, "state: replaced: expected pairs of file indices"),

@@ -34,6 +34,14 @@ def packed(array: np.ndarray) -> np.ndarray:
     return records["value"]
 
 
+def followed(array: np.ndarray) -> np.ndarray:
+    """As :func:`packed`, but the first element lies at a multiple of its size."""
+    records = np.zeros(len(array), dtype=[("value", array.dtype, array.shape[1:]), ("label", "u1")])
+    records["value"] = array
+    assert records["value"].ctypes.data % array.itemsize == 0
+    return records["value"]
+
+
 def shifted(array: np.ndarray) -> np.ndarray:
     """The same values at an address that is no multiple of their size."""
     values = np.frombuffer(b"\0" + array.tobytes(), array.dtype, offset=1, count=array.size).reshape(array.shape)
@@ -51,7 +59,7 @@ def test_a_field_of_one_record() -> None:
     assert np.array_equal(arrays.apply(records["value"], plan), arrays.apply(images, plan))
 
 
-@pytest.mark.parametrize("odd", [packed, shifted])
+@pytest.mark.parametrize("odd", [packed, followed, shifted])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_elements_that_do_not_lie_at_multiples_of_their_size(dtype: type, odd: Callable) -> None:
     images = PIXELS.numpy().astype(dtype)
@@ -63,7 +71,7 @@ def test_elements_that_do_not_lie_at_multiples_of_their_size(dtype: type, odd: C
     assert np.array_equal(arrays.apply(images, dataclasses.replace(plan, rows=odd(plan.rows))), expected)
 
 
-@pytest.mark.parametrize("odd", [packed, shifted])
+@pytest.mark.parametrize("odd", [packed, followed, shifted])
 def test_numbers_that_do_not_lie_at_multiples_of_their_size(odd: Callable) -> None:
     plan = prime_dali.sample("cifar", odd(INDEX), size=SIZE, epoch=odd(INDEX))
     assert np.array_equal(plan.rows, drawn(epoch=INDEX).rows)

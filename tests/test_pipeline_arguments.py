@@ -59,6 +59,7 @@ def test_gpu_that_is_not_there(function: Callable, folder: Path) -> None:
     ({"shuffle": "no"}, TypeError, r"shuffle: expected True or False, got str \('no'\)"),
     ({"shard_id": 2, "num_shards": 2}, ValueError, "shard_id: expected 0 to 1, got 2"),
     ({"shard_id": 1}, ValueError, "num_shards: expected shard_id and num_shards together"),
+    ({"shard_id": 0, "num_shards": 0}, ValueError, "num_shards: expected 1 to 2147483647, got 0"),
     ({"shard_id": 0, "num_shards": 12}, ValueError, "num_shards: expected at most the number of images, 11, got 12"),
     ({"batch_size": 12}, ValueError, "batch_size: expected at most the 11 images of a shard with last_batch='drop', got 12"),
     ({"batch_size": 6, "shard_id": 0, "num_shards": 2}, ValueError, "batch_size: expected at most the 5 images"),

@@ -7,7 +7,9 @@ import pickle
 import re
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,11 +70,11 @@ def test_validation_with_a_source(folder: Path) -> None:
             np.testing.assert_array_equal(image.numpy(), expected[number])
 
 
-@pytest.mark.parametrize("make", [train, validate])
+@pytest.mark.parametrize("make", [train, partial(train, config=None), validate])
 def test_decoded_images_are_uint8_hwc(make: Callable) -> None:
     """Floats would be divided by 255 once more, and the axes of others be mistaken."""
 
-    def first(image: np.ndarray) -> torch.Tensor:
+    def first(image: np.ndarray, **output: Any) -> torch.Tensor:
         def source():
             return (
                 fn.external_source(lambda _: image, batch=False),
@@ -80,17 +82,22 @@ def test_decoded_images_are_uint8_hwc(make: Callable) -> None:
                 None,
             )
 
-        return next(iter(make(Source(source, num_images=4, decoded=True), size=SIZE, mean=None, std=None))).images
+        return next(iter(make(Source(source, num_images=4, decoded=True), size=SIZE, **output))).images
 
     pixels = np.asarray(picture())
+    plain = {"mean": None, "std": None}
     assert first(pixels).shape == (4, 3, *SIZE)
+    for channels in (1, 4, 16):
+        assert first(np.tile(pixels, 6)[..., :channels].copy(), **plain).shape == (4, channels, *SIZE)
     for image in (
         pixels.astype(np.float32) / 255, pixels.astype(np.uint16), pixels.transpose(2, 0, 1).copy(), pixels[..., 0].copy(),
         pixels.ravel(),
     ):  # fmt: skip
         got = f"got {image.dtype} {re.escape(str(list(image.shape)))}"
         with pytest.raises(RuntimeError, match=f"images: image 0 of a batch: expected uint8 HWC .*, {got}; convert it"):
-            first(image)
+            first(image, **plain)
+    with pytest.raises(RuntimeError, match=r"expected 3 channels, .*, got 1; .* or give mean=None"):
+        first(pixels[..., :1].copy())
 
 
 def test_a_source_that_ends_or_fails(good: list[Path]) -> None:

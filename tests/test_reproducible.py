@@ -37,6 +37,15 @@ def test_every_part_of_the_name_matters(device: str) -> None:
     assert torch.equal(augment(images, index), base)
 
 
+@pytest.mark.parametrize(("views", "view"), [(1, 0), (2, ("clean", 0)), (3, ("clean", 0, 1))])
+def test_views_of_the_module(views: int, view: object) -> None:
+    images, index, module = make_images(2, *SIZE), torch.arange(2), PRIME("imagenet", seed=3, views=views)
+    out = module(images, index, epoch=2)
+    assert torch.equal(module(images[1], 1, epoch=2), out[1] if views == 1 else out[1::2])
+    assert torch.equal(out, augment(images, index, seed=3, epoch=2, view=view))
+    assert len(torch.unique(out, dim=0)) == 2 * views
+
+
 def test_epoch_as_a_tensor(device: str) -> None:
     images, index = make_images(3, *SIZE).to(device), torch.arange(3, device=device)
     one = augment(images, index, epoch=7)

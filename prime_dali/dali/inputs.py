@@ -76,9 +76,9 @@ def seen(images: DataNode, decoded: bool) -> tuple[DataNode, ...]:
     return (images.shape(), images) if images.device == "cpu" else (images.shape(),)
 
 
-def check(decoded: bool, shapes: list[Any], images: Sequence[Any] | None = None) -> None:
+def check(decoded: bool, mean: Sequence[float] | None, shapes: list[Any], images: Sequence[Any] | None = None) -> None:
     """ValueError for an encoded image whose pixels the decoder would clamp or scale to 8 bits, or a decoded one that is
-    not uint8 HWC, as far as it is seen."""
+    not uint8 HWC, as far as it is seen, or has other channels than ``mean``."""
     for place, shape in enumerate(shapes):
         image = None if images is None else images[place]
         if not decoded:
@@ -88,6 +88,10 @@ def check(decoded: bool, shapes: list[Any], images: Sequence[Any] | None = None)
             hint = "convert it in the source, or say decoded=False for encoded images"
             got = f"{'' if image is None else f'{image.dtype} '}{shape.tolist()}"
             why = f"expected {wanted}, got {got}; {hint}"
+        elif mean is not None and shape[2] != len(mean):
+            wanted = f"{len(mean)} channels, for which mean and std are"
+            hint = "convert it in the source, or give mean=None and std=None"
+            why = f"expected {wanted}, got {shape[2]}; {hint}"
         else:
             continue
         if why:

@@ -248,8 +248,9 @@ class _Frame:
         """Images without PRIME, with the same range and axes as with it."""
         output = self.output
         scale = 1.0 if output.dtype == types.UINT8 else 255.0
-        mean = [0.0] * 3 if output.mean is None else [m * scale for m in output.mean]
-        std = [scale] * 3 if output.std is None else [s * scale for s in output.std]
+        # One number is for all channels, however many.
+        mean = [0.0] if output.mean is None else [m * scale for m in output.mean]
+        std = [scale] if output.std is None else [s * scale for s in output.std]
         options = {} if flips is None else {"mirror": flips}
         return fn.crop_mirror_normalize(
             images, dtype=output.dtype, output_layout=output.layout, mean=mean, std=std, **options
@@ -278,7 +279,7 @@ def _random_crop(frame: _Frame, given: inputs.Inputs, crop: RandomCrop, seed: in
     def windows(
         index: list[Any], epoch: list[Any], shapes: list[Any], *seen: list[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        inputs.check(frame.decoded, shapes, *seen)
+        inputs.check(frame.decoded, frame.output.mean, shapes, *seen)
         shape = np.stack(shapes).astype(np.int64)
         numbers, epochs = np.stack(index).reshape(-1), np.stack(epoch).reshape(-1)
         corner, window = random_crops(shape[:, 0], shape[:, 1], numbers, epochs, seed, crop.area, crop.ratio)
@@ -301,7 +302,7 @@ def _center_crop(frame: _Frame, images: DataNode, crop: CenterCrop) -> DataNode:
     """The center of validation images."""
 
     def checked(shapes: list[Any], *seen: list[Any]) -> list[Any]:
-        inputs.check(frame.decoded, shapes, *seen)
+        inputs.check(frame.decoded, frame.output.mean, shapes, *seen)
         return [shape.astype(np.float32) for shape in shapes]
 
     shape = fn.python_function(*inputs.seen(images, frame.decoded), function=checked, batch_processing=True)

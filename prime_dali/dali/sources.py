@@ -148,7 +148,8 @@ class Source(_Shared):
             States of a :class:`Loader` have the positions of DALI's readers and random generators, and that of
             ``fn.external_source`` if it calls a function of ``SampleInfo`` or ``BatchInfo``, not that of generators.
         num_images: Images per epoch on this shard.
-        decoded: True: the images are uint8 HWC. False: encoded, on the CPU.
+        decoded: True: the images are uint8 HWC, of three channels, or of 1 to 16 where :class:`Output` has no mean and
+            std. False: encoded, on the CPU.
         last_batch: ``"drop"`` or ``"fill"``, as for :class:`Reader`. None: ``"drop"`` in training, ``"fill"`` in
             validation.
         shard_id, num_shards: As for :class:`Reader`.
