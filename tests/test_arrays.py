@@ -114,10 +114,11 @@ def test_works_without_torch() -> None:
     program = """
 import sys
 sys.modules["torch"] = None  # any import of torch now fails
-import numpy as np, prime_dali
+import numpy as np, prime_dali, prime_dali._distributed
 plan = prime_dali.sample("cifar", np.arange(2), size=(32, 32))
 out = prime_dali.arrays.apply(np.full((2, 32, 32, 3), 100, np.uint8), plan, layout="NHWC")
 prime_dali.reference.apply(np.zeros((2, 3, 32, 32), np.uint8), plan)
+assert prime_dali._distributed.rank_and_ranks() == (0, 1)
 print(out.shape, plan.describe(0) != "")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

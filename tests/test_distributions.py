@@ -283,6 +283,12 @@ def test_displacement_variance_of_samples() -> None:
         assert abs(np.corrcoef(u.T)[0, 1]) < 4.5 / np.sqrt(200)  # the two fields are independent
 
 
+def test_the_size_is_part_of_the_numbers() -> None:
+    numbers = preset("cifar").distributions(16, 20)
+    assert (numbers.height, numbers.width) == (16, 20)
+    assert numbers[2:] == preset("cifar").distributions()[2:]
+
+
 def test_the_largest_cut_and_band() -> None:
     config = preset("cifar")  # cuts up to 100 and 10, all frequencies up to the cut
     assert (config.max_cut, config.max_band) == (100, 10)

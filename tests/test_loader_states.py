@@ -57,6 +57,9 @@ def test_a_loader_that_was_started_has_the_same_batches(folder: Path, device: st
     expected = [batch for _ in range(2) for batch in whole]
     started = train(folder, device)
     started.start()
+    first = started._first
+    started.start()  # goes on with that batch
+    assert started._first is first
     assert started.epoch == 0
     with pytest.raises(ValueError, match="state: replaced"):
         started.load_state_dict({**started.state_dict(), "replaced": [[0, COUNT]]})
@@ -126,6 +129,22 @@ def test_an_interrupt_leaves_the_batch_of_a_loader_that_was_started(
     interrupt.join()
     waiting.set()
     assert_same([*loader], [*train(folder)])
+
+
+def test_a_failure_that_no_image_caused_is_raised(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader, failures = (
+        train(folder, on_error="skip"),
+        iter([RuntimeError("out of memory"), AssertionError("run again")]),
+    )
+
+    def fail() -> None:
+        raise next(failures)
+
+    monkeypatch.setattr(loader.pipeline, "run", fail)
+    for message in ("out of memory", "the pipeline has failed"):
+        with pytest.raises(RuntimeError, match=message):
+            next(iter(loader))
+    assert loader.replaced == {}
 
 
 @pytest.mark.parametrize("keep", [

@@ -91,7 +91,7 @@ def test_decoded_images_are_uint8_hwc(make: Callable) -> None:
         assert first(np.tile(pixels, 6)[..., :channels].copy(), **plain).shape == (4, channels, *SIZE)
     for image in (
         pixels.astype(np.float32) / 255, pixels.astype(np.uint16), pixels.transpose(2, 0, 1).copy(), pixels[..., 0].copy(),
-        pixels.ravel(),
+        pixels.ravel(), pixels[..., :0].copy(), np.tile(pixels, 6)[..., :17].copy(),
     ):  # fmt: skip
         got = f"got {image.dtype} {re.escape(str(list(image.shape)))}"
         with pytest.raises(RuntimeError, match=f"images: image 0 of a batch: expected uint8 HWC .*, {got}; convert it"):

@@ -193,6 +193,8 @@ def test_an_index_may_stand_anywhere_and_gives_a_batch_the_same_images(device: s
     on_device = prime_dali.PRIME("cifar", seed=3)(IMAGES.to(device), torch.arange(4, device=device), epoch=2)
     assert torch.equal(batch["image"], on_device)
     assert batch["index"].tolist() == [0, 1, 2, 3]
+    below = prime_dali.PRIME("cifar", seed=3)(IMAGES[0], -4, epoch=2)
+    assert torch.equal(by_place(IMAGES[0], -4)[0], below)
 
 
 def test_a_rank_has_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
