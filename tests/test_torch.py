@@ -131,7 +131,7 @@ def test_vmap_is_one_call(view: int | tuple[int, ...]) -> None:
         assert torch.equal(torch.vmap(augment)(*own), expected)
     called = [event.name for event in profile.function_events if event.name.startswith("prime_dali::")]
     assert sorted(called) == ["prime_dali::apply"] * 2 + ["prime_dali::sample"] * 2  # in vmap, and by its rule
-    assert torch.equal(torch.vmap(augment, in_dims=(1, 0, 0, 1))(own[0].transpose(0, 1), *own[1:3], own[3].T), expected)
+    assert torch.equal(torch.vmap(augment, in_dims=(2, 0, 0, 1))(own[0].movedim(0, 2), *own[1:3], own[3].T), expected)
     for number, each in enumerate(own):  # one argument is each example's own
         given = [each if at == number else one[0] for at, one in enumerate(own)]
         expected = torch.stack(
