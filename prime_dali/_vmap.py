@@ -24,17 +24,18 @@ def _rows_by_example(rows: torch.Tensor, views: int, examples: int) -> torch.Ten
 
 
 def _sample(
-    info: Any, in_dims: _Dims, index: torch.Tensor, epoch: torch.Tensor, *settings: Any
-) -> tuple[torch.Tensor, int]:
+    info: Any, in_dims: _Dims, index: torch.Tensor, epoch: torch.Tensor, height: int, width: int, seed: int,
+    views: list[int], distributions: list[float],
+) -> tuple[torch.Tensor, int]:  # fmt: skip
     examples = info.batch_size
     index, epoch = _by_example(index, in_dims[0], examples), _by_example(epoch, in_dims[1], examples)
     epoch = epoch.reshape(examples, -1).expand_as(index)
-    if Distributions(*settings[4]).batch_draws:  # the images of each example share theirs
+    settings = height, width, seed, views, distributions
+    if Distributions(*distributions).batch_draws:  # the images of each example share theirs
         each = zip(index.unbind(), epoch.unbind(), strict=True)
         rows = [torch.ops.prime_dali.sample(one.contiguous(), of.contiguous(), *settings) for one, of in each]
         return torch.stack(rows), 0
     rows = torch.ops.prime_dali.sample(index.flatten().contiguous(), epoch.flatten().contiguous(), *settings)
-    views = settings[3]
     return _rows_by_example(rows, len(views), examples), 0
 
 

@@ -139,8 +139,7 @@ class Loader:
         """
         while True:
             self._wait_for_readers()
-            if self._first is not None:
-                self._first.exception()  # waits; an interrupt leaves it to the next loop
+            self._wait_for_start()  # an interrupt leaves its batch to the next loop
             first, self._first = self._first, None
             batch = self._batch(self._run() if first is None else first.result())
             self._done, self._before = self._done + 1, None
@@ -158,8 +157,7 @@ class Loader:
         """
         data, checkpoint = self.pipeline.data, None
         if data is None:
-            if self._first is not None:
-                self._first.exception()  # the thread is over, and has the checkpoint
+            self._wait_for_start()  # it has the checkpoint
             checkpoint = base64.b64encode(self._before or self.pipeline.checkpoint()).decode()
         return {
             "batches": self._done,
@@ -200,8 +198,7 @@ class Loader:
             if data is not None:
                 raise
             raise ValueError(f"state: checkpoint: expected one of this DALI and source ({error})") from error
-        if self._first is not None:
-            self._first.exception()  # the thread is over, and its batch not the one to resume from
+        self._wait_for_start()  # its batch is not the one to resume from
         if data is not None:
             data.replaced = replaced
         self._first = self._before = None
@@ -213,24 +210,26 @@ class Loader:
     def _run(self) -> Sequence[Any]:
         if self._failed:  # DALI would continue with the batch after the failed one
             raise RuntimeError("the pipeline has failed; create a new one and load a state into its loader")
-        if self.pipeline.data is None:
+        data = self.pipeline.data
+        if data is None:
             self._before = self.pipeline.checkpoint()
         while True:
             try:
                 return self.pipeline.run()
             except BaseException as error:  # also what a source raises: its other outputs are then one batch ahead
                 self._failed = True
-                data = self.pipeline.data
-                if data is not None and not isinstance(error, Exception):  # an interrupt: the batch may be lost
-                    self.pipeline, self._failed = self.pipeline.restarted(self._done), False
                 if isinstance(error, StopIteration):  # a generator, as __iter__ is, must not let it through
                     raise RuntimeError(
                         "source: expected batches without an end, got one after "
                         f"{plural(self._done, 'batch', 'batches')}; give fn.external_source cycle=True, or a function "
                         "that starts again"
                     ) from error
+                if data is None:
+                    raise
+                if not isinstance(error, Exception):  # an interrupt: the batch may be lost
+                    self._restart()
                 # DALI's text may be no UTF-8
-                if data is None or not isinstance(error, (RuntimeError, UnicodeDecodeError, PhotoError)):
+                if not isinstance(error, (RuntimeError, UnicodeDecodeError, PhotoError)):
                     raise
                 # The pipeline prefetches: the broken file may be in a later batch than the requested one.
                 steps = range(self._done, self._done + self.pipeline.prefetch_queue_depth + 1)
@@ -241,8 +240,16 @@ class Loader:
                     named = "; ".join(broken.values())
                     raise ValueError(f"files: expected images that can be decoded, got {named}") from error
                 self._skip(data, broken)
-                self.pipeline = self.pipeline.restarted(self._done)
-                self._failed = False
+                self._restart()
+
+    def _restart(self) -> None:
+        """Replace the pipeline of a data set by a copy that begins with the next batch."""
+        self.pipeline, self._failed = self.pipeline.restarted(self._done), False
+
+    def _wait_for_start(self) -> None:
+        """Wait for the thread of :meth:`start`, if there is one; its error is for the next loop."""
+        if self._first is not None:
+            self._first.exception()
 
     def _wait_for_readers(self) -> None:
         """On a GPU, release all but the last batches, once torch's work on them is done."""

@@ -312,5 +312,5 @@ def _center_crop(frame: _Frame, images: DataNode, crop: CenterCrop) -> DataNode:
     # In pixels of the original image.
     window = math.min(shape[0], shape[1]) / crop.resize * np.array(crop.size, np.float32)
     low = (shape[:2] - window) * 0.5
-    kind = {"bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC, "lanczos": types.INTERP_LANCZOS3}
-    return fn.resize(images, size=crop.size, roi_start=low, roi_end=low + window, interp_type=kind[crop.interpolation])
+    kind = settings.INTERPOLATIONS[crop.interpolation]
+    return fn.resize(images, size=crop.size, roi_start=low, roi_end=low + window, interp_type=kind)

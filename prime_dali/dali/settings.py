@@ -16,7 +16,7 @@ from .operator import MODES, dtype_of, types
 IMAGENET_MEAN, IMAGENET_STD = IMAGENET_STATISTICS
 LAYOUTS = ("CHW", "HWC")
 DEVICES = ("auto", "cpu", "gpu")
-INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
+INTERPOLATIONS = {"bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC, "lanczos": types.INTERP_LANCZOS3}
 
 P = ParamSpec("P")
 R = TypeVar("R")
