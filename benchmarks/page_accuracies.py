@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median, quantiles
 from typing import Any
 
@@ -14,18 +15,13 @@ from prime_dali.experiments.methods import METHODS, folder
 
 def methods_table(dataset: str) -> str:
     """The methods on a data set: means and standard deviations over seeds."""
-    content = File(f"{dataset.lower().replace('-', '')}/methods.json").content
+    measured, reported = _methods(dataset)
     rows = []
     for name in METHODS:
-        here = [row for row in content["rows"] if row["run"] == folder(name)]
-        (own,) = [row for row in here if row["measured"]]
-        cells = []
-        for score in ("clean", "corrupted", BAR):
-            spread = own["spread"].get(score)
-            cells.append(f"{own['scores'][score]:.2f}" + ("" if spread is None else f" ± {spread:.2f}"))
-        (reported,) = [row["scores"] for row in here if not row["measured"]] or [{}]
-        theirs = [f"{reported[score]:.1f}" if score in reported else "-" for score in ("clean", "corrupted")]
-        rows.append([name, *cells, str(own["runs"]), ", ".join(theirs) if reported else ""])
+        own, known = measured[folder(name)], reported.get(folder(name), {})
+        cells = [grid_tables.cell(own.scores[score], 2, own.spread.get(score)) for score in ("clean", "corrupted", BAR)]
+        theirs = [grid_tables.cell(known.get(score), 1) for score in ("clean", "corrupted")]
+        rows.append([name, *cells, str(own.runs), ", ".join(theirs) if known else ""])
     head = ["", "clean, %", f"{dataset}-C, %", "C-bar, %", "seeds", f"reported: clean, {dataset}-C"]
     return table(head, rows)
 
@@ -33,22 +29,26 @@ def methods_table(dataset: str) -> str:
 def beside_reported(dataset: str) -> str:
     """How far the methods on a data set are from what is reported of them, in percentage points and in standard
     deviations over seeds; with the official mixing, from what is reported of PRIME."""
-    content = File(f"{dataset.lower().replace('-', '')}/methods.json").content
-    measured = {row["run"]: row for row in content["rows"] if row["measured"]}
-    reported = {row["run"]: row["scores"] for row in content["rows"] if not row["measured"]}
+    measured, reported = _methods(dataset)
     rows = []
     for name in METHODS:
         own, theirs = measured[folder(name)], reported.get(folder(name.partition(", ")[0]), {})
         cells = []
         for score in ("clean", "corrupted"):
             if score in theirs:
-                difference = own["scores"][score] - theirs[score]
-                cells += [f"{difference:+.2f}", f"{abs(difference) / own['spread'][score]:.1f}"]
+                difference = own.scores[score] - theirs[score]
+                cells += [f"{difference:+.2f}", f"{abs(difference) / own.spread[score]:.1f}"]
             else:
                 cells += ["-", "-"]
         rows.append([name, *cells])
     sets = ("clean", f"{dataset}-C")
     return table(["", *(f"{own}{of}" for own in sets for of in (", points", ", standard deviations"))], rows)
+
+
+def _methods(dataset: str) -> tuple[dict[str, grid_tables.Row], dict[str, Mapping[str, float]]]:
+    """The measured rows of the methods on a data set, and the reported scores, by the name of the run."""
+    rows = grid_tables.read(RESULTS / dataset.lower().replace("-", "") / "methods.json")
+    return {row.run: row for row in rows if row.measured}, {row.run: row.scores for row in rows if not row.measured}
 
 
 def fast(epochs: int) -> str:

@@ -24,13 +24,12 @@ def _rows_by_example(rows: torch.Tensor, views: int, examples: int) -> torch.Ten
 
 
 def _sample(
-    info: Any, in_dims: _Dims, index: torch.Tensor, epoch: torch.Tensor, height: int, width: int, seed: int,
-    views: list[int], distributions: list[float],
-) -> tuple[torch.Tensor, int]:  # fmt: skip
+    info: Any, in_dims: _Dims, index: torch.Tensor, epoch: torch.Tensor, *settings: Any
+) -> tuple[torch.Tensor, int]:
     examples = info.batch_size
     index, epoch = _by_example(index, in_dims[0], examples), _by_example(epoch, in_dims[1], examples)
     epoch = epoch.reshape(examples, -1).expand_as(index)
-    settings = height, width, seed, views, distributions
+    *_, views, distributions = settings
     if Distributions(*distributions).batch_draws:  # the images of each example share theirs
         each = zip(index.unbind(), epoch.unbind(), strict=True)
         rows = [torch.ops.prime_dali.sample(one.contiguous(), of.contiguous(), *settings) for one, of in each]

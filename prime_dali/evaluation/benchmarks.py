@@ -229,7 +229,7 @@ def imagenet_corrupted(
     prefix, kind = ("Tiny-", "") if size == TINY_SIDE else ("", "not ")
     purpose = f" for a network whose size is {kind}{TINY_SIDE}"
     layout = layouts.read(f"imagenet-c{bar}", folder, f"{prefix}ImageNet-C{bar}", purpose)
-    return _in_severities(folder, layout, classes, reading, size)
+    return _in_severities(layout, classes, reading, size)
 
 
 def imagenet_3dcc(folder: str | Path, classes: Sequence[str], reading: Reading = Reading()) -> Corrupted[Pictures]:
@@ -241,24 +241,21 @@ def imagenet_3dcc(folder: str | Path, classes: Sequence[str], reading: Reading =
     Raises:
         FileNotFoundError, ValueError: As for :func:`imagenet_corrupted`.
     """
-    folder = Path(folder)
-    layout = layouts.read("imagenet-3dcc", folder, "ImageNet-3DCC")
-    return _in_severities(folder, layout, classes, reading)
+    layout = layouts.read("imagenet-3dcc", Path(folder), "ImageNet-3DCC")
+    return _in_severities(layout, classes, reading)
 
 
-def _in_severities(
-    folder: Path, layout: Layout, classes: Sequence[str], reading: Reading, size: int = SIDE
-) -> Corrupted[Pictures]:
+def _in_severities(layout: Layout, classes: Sequence[str], reading: Reading, size: int = SIDE) -> Corrupted[Pictures]:
     """A benchmark of corruptions in folders."""
     incomplete: dict[Path, str] = {}
     for name, severities in layout.severities.items():
         for severity in severities:
-            part = folder / name / str(severity)
+            part = layout.folder / name / str(severity)
             if absent := _absent(part, classes, reading):
                 incomplete[part] = absent
 
     def read(corruption: str, severity: int) -> Pictures:
-        return imagenet_pictures(folder / corruption / str(severity), classes, reading, size=size, resize=None)
+        return imagenet_pictures(layout.folder / corruption / str(severity), classes, reading, size=size, resize=None)
 
     if incomplete:
         part, absent = next(iter(incomplete.items()))

@@ -17,6 +17,7 @@ from torchvision.transforms import InterpolationMode, v2
 from .. import _arguments
 from ..data.pictures import PhotoError, decoded, dimensions, unusable
 from ..data.records import Records
+from ..models.networks import INTERPOLATIONS
 from .loading import load
 from .names import LOADERS
 
@@ -107,7 +108,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         _arguments.one_of("loader", self.loader, LOADERS)
-        _arguments.one_of("interpolation", self.interpolation, [mode.value for mode in InterpolationMode])
+        _arguments.one_of("interpolation", self.interpolation, INTERPOLATIONS)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             axes.set(title=title, xlabel="accuracy, %")
         _plots.dots(panels[2], names, [grid_plots.measured(group, group, known) for group in GROUPS])
         panels[2].set(title="by group of corruptions", xlabel="accuracy, %")
-        figure.suptitle(f"{known[0][1].dataset}, measured ({grid_plots.over_seeds(rows)})")
+        figure.suptitle(grid_plots.heading(rows))
         _plots.legend(figure, panels[2], len(GROUPS))
 
 

@@ -93,7 +93,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         bottom.set(xlabel="alpha, which scales every amplitude")
         if best is not None:
             _plots.legend(figure, bottom)
-        top.set_title(f"{rows[0].dataset}, measured ({grid_plots.over_seeds(rows)})")
+        top.set_title(grid_plots.heading(rows))
 
 
 ANALYSIS = grids.Analysis(

@@ -42,6 +42,7 @@ class Features:
     ) -> None:
         self.classifier, self.device = classifier, device
         self._network = classifier.network.to(device).eval()
+        self._normalized = predicting.normalization(classifier.statistics, device)
         self._caught: torch.Tensor | None = None
         probe = torch.zeros(1, 3, side, side, device=device)
         if layer is None:
@@ -81,8 +82,7 @@ class Features:
 
     def batched(self, images: torch.Tensor, batch: int) -> torch.Tensor:
         """Features of uint8 images ``[N, 3, H, W]``, normalized for the network, at most ``batch`` per forward pass."""
-        normalized = predicting.normalization(self.classifier.statistics, self.device)
-        parts = (normalized(part.to(self.device)) for part in images.split(batch))
+        parts = (self._normalized(part.to(self.device)) for part in images.split(batch))
         return torch.cat([self(part.contiguous()) for part in parts])  # as augmented images are in memory
 
     def augmented(self, draw: Draw, image: torch.Tensor, number: int, count: int, batch: int) -> torch.Tensor:

@@ -62,6 +62,11 @@ def over_seeds(rows: Sequence[Row]) -> str:
     return f"bars: standard deviation over {' or '.join(map(str, numbers))} seeds"
 
 
+def heading(rows: Sequence[Row]) -> str:
+    """The heading of a plot of what was measured."""
+    return f"{rows[0].dataset}, measured ({over_seeds(rows)})"
+
+
 def with_state(name: str, state: str) -> str:
     """What a run is called in a plot: by its name, and by its state unless that is ``"finished"`` or empty."""
     return name if state in ("", "finished") else f"{name} ({state})"
@@ -127,6 +132,6 @@ def draw_minutes(rows: Sequence[Row], path: Path) -> None:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
         bottom.set(xlabel=f"minutes of training steps{beside(rows)}")
-        figure.suptitle(f"{rows[0].dataset}, measured ({over_seeds(rows)})")
+        figure.suptitle(heading(rows))
         if lines:
             _plots.legend(figure, top)

@@ -80,7 +80,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 axes.axhspan(value - spread, value + spread, color=_plots.COLORS[1], alpha=0.15, linewidth=0)
         bottom.set_xticks([row.x for row in offline if row.x is not None])
         bottom.set(xlabel="k, offline copies of each training image")
-        top.set_title(f"{rows[0].dataset}, measured ({grid_plots.over_seeds(rows)})")
+        top.set_title(grid_plots.heading(rows))
         _plots.legend(figure, bottom)
 
 

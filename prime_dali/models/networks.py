@@ -24,6 +24,9 @@ from .creation import create, timm, timm_model, torchvision_names, unknown_netwo
 
 FORMAT, VERSION = "prime-dali", 1
 
+INTERPOLATIONS = tuple(mode.value for mode in InterpolationMode)
+"""Of the resize of test images."""
+
 
 @dataclass(frozen=True)
 class Classifier:
@@ -235,7 +238,7 @@ def _from_checkpoint(source: str, content: Mapping[str, Any], raw: bool) -> Clas
     try:
         network = create(what["name"], what["num_classes"], what["stem"])
         mean, std = _triple(content["mean"]), _triple(content["std"])
-        _arguments.one_of("interpolation", interpolation, [mode.value for mode in InterpolationMode])
+        _arguments.one_of("interpolation", interpolation, INTERPOLATIONS)
     except (TypeError, ValueError) as error:
         raise _CHECKPOINT.error(source, error) from error
     classifier = Classifier(
